@@ -1,0 +1,157 @@
+"""Errors as data, and the one place that turns them into text.
+
+A `Diagnostic` says what is wrong (code, message), where (span), and what to do (hint, candidates).
+A `CqlError` carries one or more of them with the source they point into. Nothing else that a user
+types may surface: parser, binder, planner and runtime all raise `CqlError`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+
+from cql.source import NO_SPAN, Source, Span
+
+
+class Code(Enum):
+    """Every error code with its one-line meaning; `docs/errors.md` shows an example of each."""
+
+    # Text
+    SYNTAX = ("E101", "the text does not follow the grammar")
+    UNCLOSED = ("E102", "a parenthesis, bracket or comment is opened and not closed, or closed and not opened")
+    BAD_CHARACTER = ("E103", "a character that has no place in CQL")
+    UNTERMINATED = ("E104", "a quoted string or name does not end")
+    BAD_LITERAL = ("E105", "a number, interval or timestamp literal that cannot be read")
+    TOO_DEEP = ("E106", "nesting beyond what the compiler follows")
+    STREAM_SCRIPT = ("E107", "a STREAM script line that does not fit its place")
+    ENCODING = ("E108", "a file that is not UTF-8 text")
+    # Names
+    UNKNOWN_TABLE = ("E201", "no stream, relation or view of that name")
+    UNKNOWN_COLUMN = ("E202", "no column of that name in reach")
+    AMBIGUOUS_COLUMN = ("E203", "a column name that several inputs have")
+    UNKNOWN_FUNCTION = ("E204", "no function of that name")
+    UNKNOWN_TYPE = ("E205", "no type of that name")
+    DUPLICATE_NAME = ("E206", "a name that is already taken")
+    UNKNOWN_OPTION = ("E207", "no option or setting of that name")
+    UNKNOWN_QUERY = ("E208", "no registered query of that name")
+    IN_USE = ("E209", "an object that others depend on cannot be dropped")
+    # Types and values
+    TYPE_MISMATCH = ("E301", "operands whose types do not go together")
+    BAD_ARGUMENTS = ("E302", "a function called with the wrong number or types of arguments")
+    BAD_OPTION_VALUE = ("E303", "an option or setting with a value it does not take")
+    COLUMN_COUNT = ("E304", "lists of columns of different lengths")
+    # Meaning
+    WINDOW_ON_RELATION = ("E401", "a window over something that is not a stream")
+    BAD_WINDOW = ("E402", "a window that makes no sense: empty, finer than the clock, Slide beyond Range")
+    MIXED_TIME = ("E403", "inputs of one query on different clocks")
+    AGGREGATE_NOT_ALLOWED = ("E404", "an aggregate where rows have not been grouped yet")
+    NOT_GROUPED = ("E405", "a column that is neither grouped nor aggregated")
+    STREAM_EXPECTED = ("E406", "a relation where a stream is needed")
+    BAD_ORDER = ("E407", "ORDER BY or LIMIT in a place or form that has no meaning")
+    BAD_TIMESTAMP = ("E408", "a timestamp or sign column that cannot serve as one")
+    BAD_SUBQUERY = ("E409", "a subquery of the wrong shape for its place")
+    BAD_ROW_NUMBER = ("E410", "ROW_NUMBER outside the one place where it has a meaning")
+    BAD_DEFINITION = ("E411", "a definition that contradicts itself")
+    # Outside
+    NO_FILE = ("E501", "a file that cannot be read")
+    CANNOT_INFER = ("E502", "a schema that cannot be inferred")
+    NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
+
+    @property
+    def text(self) -> str:
+        return str(self.value[0])
+
+    @property
+    def meaning(self) -> str:
+        return str(self.value[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One thing that is wrong, where, and what to do about it."""
+
+    code: Code
+    message: str
+    span: Span = NO_SPAN
+    hint: str | None = None
+    candidates: tuple[str, ...] = ()
+
+    def advice(self) -> str | None:
+        """Return the hint, with the candidates where there are any."""
+        if not self.candidates:
+            return self.hint
+        guess = "did you mean " + one_of(self.candidates) + "?"
+        return f"{guess} {self.hint}" if self.hint else guess
+
+
+class CqlError(Exception):
+    """What is raised for anything wrong in a user's text, data or configuration."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], source: Source | None = None) -> None:
+        self.diagnostics = tuple(diagnostics)
+        self.source = source
+        super().__init__(self.render() if source else "; ".join(d.message for d in self.diagnostics))
+
+    def render(self) -> str:
+        """Return the text for people: place, code, message, the line, a caret and a hint."""
+        source = self.source or Source("<text>", "")
+        return "\n".join(render(diagnostic, source) for diagnostic in self.diagnostics)
+
+    def within(self, source: Source) -> CqlError:
+        """Return the same error, knowing the source that its spans point into."""
+        return self if self.source else CqlError(self.diagnostics, source)
+
+
+def fail(
+    code: Code, message: str, span: Span = NO_SPAN, hint: str | None = None, candidates: Iterable[str] = ()
+) -> CqlError:
+    """Return an error with a single diagnostic, ready to be raised."""
+    return CqlError([Diagnostic(code, message, span, hint, tuple(candidates))])
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
+    """Return the known names that look most like `name`, nearest first.
+
+    >>> nearest("prise", ["price", "auction", "PRIZE"])
+    ('PRIZE', 'price')
+    """
+    spelled: dict[str, str] = {}
+    for candidate in known:
+        spelled.setdefault(candidate.casefold(), candidate)
+    found = get_close_matches(name.casefold(), spelled, n=most, cutoff=0.6)
+    return tuple(spelled[match] for match in found)
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Return names as a choice in words.
+
+    >>> one_of(["a", "b", "c"])
+    'a, b or c'
+    """
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
+
+
+def render(diagnostic: Diagnostic, source: Source) -> str:
+    """Return `NAME:LINE:COL: CODE: message`, the source line, a caret line and the advice."""
+    line, column = source.position(diagnostic.span.start)
+    shown = source.line(line)
+    lines = [f"{source.name}:{line}:{column}: {diagnostic.code.text}: {diagnostic.message}"]
+    if shown.strip():
+        before = "".join(ch if ch == "\t" else " " * _cells(ch) for ch in shown[: column - 1])
+        length = max(1, min(diagnostic.span.end - diagnostic.span.start, len(shown) - column + 1))
+        under = sum(_cells(ch) for ch in shown[column - 1 : column - 1 + length]) or 1
+        lines += ["  " + shown, "  " + before + "^" * under]
+    advice = diagnostic.advice()
+    if advice:
+        lines.append("  hint: " + advice)
+    return "\n".join(lines)
+
+
+def _cells(character: str) -> int:
+    """Return how many terminal cells a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

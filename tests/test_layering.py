@@ -1,0 +1,116 @@
+"""The layout is the architecture: of our packages, each imports only itself and those before it.
+
+The one exception is the facade. Users import `cql` only, so `cql/__init__.py` and `cql/engine.py` may reach
+the packages after it, but inside functions, so that importing `cql` stays quick and free of Spark.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ORDER = ("grammar", "cql", "planner", "shedding", "runtime", "repl")
+NOT_SHIPPED = {"tests", "benchmarks", "examples", "tools"}
+FACADE = {Path("cql/__init__.py"), Path("cql/engine.py")}
+HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
+
+MODULES = sorted(path.relative_to(ROOT) for package in ORDER for path in (ROOT / package).rglob("*.py"))
+
+
+@dataclass(frozen=True)
+class Import:
+    package: str
+    line: int
+    in_function: bool
+
+
+def imports(module: Path, source: str) -> Iterator[Import]:
+    """The top-level package of every import in `source`, literal `import_module("...")` calls included."""
+
+    def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        for name in _imported_names(module, node):
+            yield Import(name.partition(".")[0], getattr(node, "lineno", 0), in_function)
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    return walk(ast.parse(source, str(module)), in_function=False)
+
+
+def _imported_names(module: Path, node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(level=0, module=str(name)):
+            return [name]
+        case ast.ImportFrom(level=level, names=names, module=name):
+            # `from . import a` in p/q.py is about p; one dot more and it leaves the package for its siblings.
+            base = module.parts[:-level]
+            return [base[0]] if base else [name] if name else [alias.name for alias in names]
+        case ast.Call(
+            func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+            args=[ast.Constant(value=str(name)), *_],
+        ):
+            return [module.parts[0] if name.startswith(".") else name]
+        case _:
+            return []
+
+
+def violations(module: Path, source: str) -> list[str]:
+    own = ORDER.index(module.parts[0])
+    later = set(ORDER[own + 1 :])
+    found = []
+    for item in imports(module, source):
+        if item.package in NOT_SHIPPED:
+            found.append(f"{module}:{item.line}: imports {item.package}, which is not part of the product")
+        elif item.package in later and module not in FACADE:
+            found.append(f"{module}:{item.line}: {module.parts[0]} must not import {item.package}")
+        elif item.package in later and not item.in_function:
+            found.append(f"{module}:{item.line}: the facade may import {item.package} only inside a function")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_point_down(module: Path) -> None:
+    found = violations(module, (ROOT / module).read_text(encoding="utf-8"))
+    assert not found, "\n".join(["imports go " + " <- ".join(ORDER), *found])
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "allowed"),
+    [
+        ("planner/rules.py", "import cql.types", True),
+        ("planner/rules.py", "from planner import plan", True),
+        ("planner/rules.py", "from . import plan", True),
+        ("planner/rules/push.py", "from ..plan import Filter", True),
+        ("planner/rules.py", "import json, lark", True),
+        ("planner/rules.py", "import runtime", False),
+        ("planner/rules.py", "from runtime.spark import lower", False),
+        ("planner/rules.py", "def f():\n    import runtime", False),
+        ("planner/rules.py", "if TYPE_CHECKING:\n    import runtime", False),
+        ("planner/rules.py", "from .. import runtime", False),
+        ("planner/rules.py", "importlib.import_module('runtime.spark')", False),
+        ("grammar/__init__.py", "import cql", False),
+        ("repl/cli.py", "import runtime, shedding", True),
+        ("repl/cli.py", "from tests import conftest", False),
+        ("cql/engine.py", "def start():\n    from runtime import spark", True),
+        ("cql/engine.py", "class E:\n    def start(self):\n        import planner", True),
+        ("cql/engine.py", "import runtime", False),
+        ("cql/engine.py", "class E:\n    import runtime", False),
+        ("cql/binder/engine.py", "def start():\n    import runtime", False),
+    ],
+)
+def test_the_rule_tells_good_imports_from_bad(module: str, source: str, allowed: bool) -> None:
+    assert (violations(Path(module), source) == []) is allowed
+
+
+def test_importing_cql_loads_nothing_heavy() -> None:
+    program = f"import cql, sys; print(*sorted(set(sys.modules) & set({HEAVY!r})))"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [], f"import cql also imports {result.stdout.strip()}"
