@@ -82,9 +82,13 @@ class RegisterTable(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateView(Statement):
+    """A query under a name. STREAM scripts also declare what it yields: its kind and its columns' types."""
+
     name: Name
     columns: tuple[Name, ...]
     query: Query
+    kind: ObjectKind | None = None
+    types: tuple[TypeName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from cql.source import NO_SPAN, Span
 
 Children = list[Any]
 
+MAX_LEVELS = 250
+"""How many levels a tree may have. What reads the tree recurses too, and needs no larger stack than this does."""
+
 
 @dataclass(frozen=True, slots=True)
 class _StreamedSelect(ast.Query):
@@ -61,11 +64,19 @@ def _unquoted(text: str) -> str:
 
 
 class Builder:
-    """Has one method for each rule, of the same name."""
+    """Has one method for each rule, of the same name.
 
-    def build(self, tree: Tree[Token]) -> Any:
+    Which keyword was written is told by a token's type, not by its text: ignoring case, `İ` and `ſ` are letters
+    of keywords too, and upper case does not make them `I` and `S`.
+    """
+
+    def build(self, tree: Tree[Token], level: int = 0) -> Any:
         """Return the node for a parse tree, children first."""
-        children = [self.build(child) if type(child) is Tree else child for child in tree.children]
+        if level > MAX_LEVELS:
+            raise RecursionError(f"a syntax tree has at most {MAX_LEVELS} levels")
+        children = [
+            self.build(child, level + 1) if type(child) is Tree else child for child in tree.children
+        ]
         return getattr(self, tree.data)(tree.meta, children)
 
     # Statements
@@ -90,7 +101,7 @@ class Builder:
 
     def type(self, meta: Meta, c: Children) -> ast.TypeName:
         word, *parameters = _present(c)
-        return ast.TypeName(word.upper(), tuple(_whole(p) for p in parameters), span=_span(meta))
+        return ast.TypeName(_upper(word), tuple(_whole(p) for p in parameters), span=_span(meta))
 
     def timestamp_type(self, meta: Meta, c: Children) -> ast.TypeName:
         return ast.TypeName("TIMESTAMP", span=_span(meta))
@@ -128,7 +139,7 @@ class Builder:
 
     def register_table(self, meta: Meta, c: Children) -> ast.RegisterTable:
         kind, name, columns, source = c
-        return ast.RegisterTable(ast.ObjectKind(kind.upper()), name, columns, source, span=_span(meta))
+        return ast.RegisterTable(ast.ObjectKind[kind.type], name, columns, source, span=_span(meta))
 
     def register_query(self, meta: Meta, c: Children) -> ast.RegisterQuery:
         name, query, options, sink = c
@@ -138,11 +149,11 @@ class Builder:
         return ast.QueryStatement(c[0], span=_span(meta))
 
     def drop(self, meta: Meta, c: Children) -> ast.Drop:
-        return ast.Drop(ast.ObjectKind(c[0].upper()), c[1], span=_span(meta))
+        return ast.Drop(ast.ObjectKind[c[0].type], c[1], span=_span(meta))
 
     def explain(self, meta: Meta, c: Children) -> ast.Explain:
         form, target = c
-        return ast.Explain(form.upper() if form else "TEXT", target, span=_span(meta))
+        return ast.Explain(form.type.removeprefix("EXPLAIN_") if form else "TEXT", target, span=_span(meta))
 
     def explain_named(self, meta: Meta, c: Children) -> ast.Name:
         return c[0]
@@ -195,15 +206,15 @@ class Builder:
     def set_operation(self, meta: Meta, c: Children) -> ast.SetOperation:
         left, kind, quantifier, right = c
         return ast.SetOperation(
-            ast.SetKind(kind.upper()),
-            quantifier is not None and quantifier.upper() == "ALL",
+            ast.SetKind[kind.type],
+            quantifier is not None and quantifier.type == "ALL",
             _finished(left),
             _finished(right),
             span=_span(meta),
         )
 
     def rel_to_stream(self, meta: Meta, c: Children) -> ast.RelToStream:
-        return ast.RelToStream(ast.RelToStreamKind(c[0].upper()), c[1], span=_span(meta))
+        return ast.RelToStream(ast.RelToStreamKind[c[0].type], c[1], span=_span(meta))
 
     def named_operand(self, meta: Meta, c: Children) -> ast.NamedInput:
         return ast.NamedInput(c[0], c[1], span=_span(meta))
@@ -216,7 +227,7 @@ class Builder:
             where,
             group_by or (),
             having,
-            listed.distinct or (quantifier is not None and quantifier.upper() == "DISTINCT"),
+            listed.distinct or (quantifier is not None and quantifier.type == "DISTINCT"),
             span=_span(meta),
         )
         return _StreamedSelect(listed.kind, select, span=_span(meta)) if listed.kind else select
@@ -226,7 +237,7 @@ class Builder:
 
     def streamed_list(self, meta: Meta, c: Children) -> _SelectList:
         kind, distinct, items = c
-        return _SelectList(items, ast.RelToStreamKind(kind.upper()), distinct is not None)
+        return _SelectList(items, ast.RelToStreamKind[kind.type], distinct is not None)
 
     def select_items(self, meta: Meta, c: Children) -> tuple[ast.SelectItem | ast.Star, ...]:
         return tuple(c)
@@ -249,7 +260,7 @@ class Builder:
         expression, direction, nulls = c
         return ast.SortKey(
             expression,
-            direction is not None and direction.upper() == "DESC",
+            direction is not None and direction.type == "DESC",
             None if nulls is None else nulls.type == "NULLS_FIRST",
             span=_span(meta),
         )
@@ -324,7 +335,10 @@ class Builder:
         amount, unit = c
         if "e" in amount.lower():
             raise fail(Code.BAD_LITERAL, "an interval takes a plain number", _token_span(amount))
-        part = interval_part(str(amount), unit) if unit else (str(amount), Unit.SECOND)
+        try:
+            part = interval_part(str(amount), unit) if unit else (str(amount), Unit.SECOND)
+        except BadInterval as error:
+            raise fail(Code.BAD_LITERAL, str(error), _token_span(unit)) from None
         return ast.IntervalLiteral(Interval((part,)), span=_span(meta))
 
     interval_number = plain_duration
@@ -474,6 +488,11 @@ class Builder:
         token = c[0]
         text = _unquoted(token) if token.type == "QUOTED" else str(token)
         return ast.Name(text, span=_token_span(token))
+
+
+def _upper(word: str) -> str:
+    """Return a word in capitals; a word that is not ASCII could turn into other letters, and stays."""
+    return str(word).upper() if word.isascii() else str(word)
 
 
 def _whole(token: Token) -> int:

@@ -47,7 +47,12 @@ class ParsedScript:
 
 
 def parse_script(source: Source) -> ParsedScript:
-    """Parse a script as far as possible; errors are returned, not raised."""
+    """Parse a script, CQL or STREAM's own format, as far as possible; errors are returned, not raised."""
+    # Imported here because that format is read by means of this module's `parse_piece`.
+    from cql.parsing.stream_script import is_stream_script, parse_stream_script
+
+    if is_stream_script(source.text):
+        return parse_stream_script(source)
     statements: list[ast.Statement] = []
     diagnostics: list[Diagnostic] = []
     for piece in split_statements(source.text):

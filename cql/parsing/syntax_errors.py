@@ -30,7 +30,6 @@ _IN_WORDS = {
     "STAR": "an operator",
     "NOT_NULL": "NOT NULL",
     "INFERRED": "SCHEMA INFERRED",
-    "EXPLAIN_FORM": "JSON, DOT, MERMAID, RULES",
     "NULLS_FIRST": "NULLS FIRST",
     "NULLS_LAST": "NULLS LAST",
     "$END": "the end of the statement",

@@ -1,0 +1,315 @@
+"""Binds one SELECT block: inputs, WHERE, GROUP BY and aggregates, HAVING, select list, DISTINCT, top-n.
+
+Expressions of a grouped block are bound over the rows of FROM first, with placeholders for aggregates,
+and then expressed over the groups: a part that equals a key becomes that key, a placeholder its
+aggregate, and a column that is left over is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cql import ast, bound
+from cql.binder.expressions import AggregateRef, Aggregates, ExpressionBinder
+from cql.binder.gathering import gather
+from cql.binder.inputs import bind_inputs
+from cql.binder.ordering import position, sort_key
+from cql.binder.scope import Scope
+from cql.bound.relations import transform_expression
+from cql.errors import Code, fail
+from cql.functions.aggregates import AGGREGATES
+from cql.printer import to_text
+
+if TYPE_CHECKING:
+    from cql.binder.queries import QueryBinder
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A column of the select list; a ROW_NUMBER has no expression but its own partition and order."""
+
+    name: str
+    expression: bound.Expr | None
+    numbering: ast.WindowCall | None = None
+
+
+@dataclass(slots=True)
+class BlockBinder:
+    """Binds one block. `outer` is the scope around a subquery's value, `numbered` allows ROW_NUMBER."""
+
+    binder: QueryBinder
+    outer: Scope | None
+    numbered: bool = False
+    aggregates: Aggregates = field(default_factory=Aggregates)
+    scope: Scope = field(default_factory=Scope)
+    keys: tuple[bound.Expr, ...] = ()
+    grouped: bool = False
+
+    def bind(
+        self, select: ast.Select, order: Sequence[ast.SortKey] = (), limit: int | None = None
+    ) -> bound.Rel:
+        """Return the bound block, with a top-n on top if there is one."""
+        source = bind_inputs(self.binder, select.inputs, self.outer)
+        self.scope = Scope(list(source.inputs), self.outer)
+        rel = source.rel
+        where, keys, items, having, sort_nodes = self._expressions(select, order)
+        if where is not None:
+            rel = bound.Filter(rel, where, span=where.span)
+        self.keys = tuple(keys)
+        self.grouped = bool(select.group_by) or bool(self.aggregates.calls) or having is not None
+        if self.grouped:
+            rel = self._aggregate(rel, select)
+            if having is not None:
+                rel = bound.Filter(rel, self._regrouped(having), span=having.span)
+            items = gather([lambda item=item: self._regrouped_item(item) for item in items])  # type: ignore[misc]
+        return self._finish(rel, select, items, sort_nodes, limit)
+
+    def _expressions(
+        self, select: ast.Select, order: Sequence[ast.SortKey]
+    ) -> tuple[
+        bound.Expr | None, list[bound.Expr], list[Item], bound.Expr | None, list[tuple[ast.SortKey, bound.Expr]]
+    ]:
+        """Bind everything over the rows of FROM and report what is wrong anywhere."""
+        plain = ExpressionBinder(self.binder.catalog, self.scope, "WHERE", self.binder.subquery)
+        aliases = {
+            item.alias.key: item.expression
+            for item in select.items
+            if isinstance(item, ast.SelectItem) and item.alias
+        }
+        collecting = replace(plain, place="SELECT", aggregates=self.aggregates)
+        where: list[bound.Expr] = []
+        keys: list[bound.Expr] = []
+        items: list[Item] = []
+        having: list[bound.Expr] = []
+        sort: list[tuple[ast.SortKey, bound.Expr]] = []
+
+        def bind_where() -> None:
+            if select.where is not None:
+                where.append(plain.condition(select.where))
+
+        def bind_keys() -> None:
+            grouping = replace(plain, place="GROUP BY", aliases=aliases)
+            keys.extend(gather([lambda k=k: self._key(grouping, k, select) for k in select.group_by]))  # type: ignore[misc]
+
+        def bind_items() -> None:
+            parts = gather([lambda i=i: self._items(collecting, i) for i in select.items])  # type: ignore[misc]
+            items.extend(item for part in parts for item in part)
+
+        def bind_having() -> None:
+            if select.having is not None:
+                having.append(replace(collecting, place="HAVING", aliases=aliases).condition(select.having))
+
+        def bind_order() -> None:
+            ordering = replace(collecting, place="ORDER BY", aliases=aliases)
+            sort.extend(gather([lambda k=k: (k, self._sort_node(ordering, k, select)) for k in order]))  # type: ignore[misc]
+
+        gather([bind_where, bind_keys, bind_items, bind_having, bind_order])
+        return where[0] if where else None, keys, items, having[0] if having else None, sort
+
+    def _key(self, grouping: ExpressionBinder, node: ast.Expression, select: ast.Select) -> bound.Expr:
+        at = position(node, len(select.items))
+        if at is None:
+            return grouping.bind(node)
+        item = select.items[at]
+        if isinstance(item, ast.Star):
+            raise fail(Code.NOT_GROUPED, "a position cannot stand for *", node.span, hint="name the columns")
+        return replace(grouping, place="GROUP BY (by position)").bind(item.expression)
+
+    def _sort_node(self, ordering: ExpressionBinder, key: ast.SortKey, select: ast.Select) -> bound.Expr:
+        node = key.expression
+        if isinstance(node, ast.Column) and node.qualifier is None and node.name.key in ordering.aliases:
+            return replace(ordering, aliases={}).bind(ordering.aliases[node.name.key])
+        at = position(node, len(select.items))
+        if at is None:
+            return ordering.bind(node)
+        item = select.items[at]
+        if isinstance(item, ast.Star):
+            raise fail(Code.BAD_ORDER, "a position cannot stand for *", node.span, hint="name the column")
+        return ordering.bind(item.expression)
+
+    def _items(self, collecting: ExpressionBinder, item: ast.SelectItem | ast.Star) -> list[Item]:
+        if isinstance(item, ast.Star):
+            owners = [self.scope.input(item.qualifier)] if item.qualifier else self.scope.inputs
+            return [
+                Item(column.name, replace(column, span=item.span))
+                for owner in owners
+                for column in self.scope.columns_of(owner)
+            ]
+        node = item.expression
+        if isinstance(node, ast.WindowCall) and node.call.function.key == "row_number" and self.numbered:
+            return [Item(item.alias.text if item.alias else "row_number", None, self._checked(node))]
+        return [Item(_name_of(item), collecting.bind(node))]
+
+    def _checked(self, node: ast.WindowCall) -> ast.WindowCall:
+        call = node.call
+        if call.arguments or call.distinct or call.filter:
+            raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() takes nothing in its parentheses", node.span)
+        if not node.order:
+            raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() needs ORDER BY inside OVER (..)", node.span)
+        return node
+
+    # Groups
+
+    def _aggregate(self, rel: bound.Rel, select: ast.Select) -> bound.Rel:
+        empty = bound.EmptyRow.ALWAYS if self.outer else bound.EmptyRow.ONCE_SEEN
+        if self.binder.settings.empty_aggregate == "stream":
+            empty = bound.EmptyRow.NEVER
+        names = [f"key{at}" for at in range(len(self.keys))]
+        for at, key in enumerate(self.keys):
+            if isinstance(key, bound.ColumnRef):
+                names[at] = key.name
+        names += [call.function for call in self.aggregates.calls]
+        return bound.Aggregate(
+            rel, self.keys, tuple(self.aggregates.calls), _unique(names), empty, span=select.span
+        )
+
+    def _regrouped_item(self, item: Item) -> Item:
+        return item if item.expression is None else replace(item, expression=self._regrouped(item.expression))
+
+    def _regrouped(self, expression: bound.Expr) -> bound.Expr:
+        """Return an expression over the rows of FROM as one over the groups."""
+
+        def change(part: bound.Expr, depth: int) -> bound.Expr | None:
+            if isinstance(part, AggregateRef):
+                at = len(self.keys) + part.index
+                name = self.aggregates.calls[part.index].function
+                return bound.ColumnRef(
+                    at, depth, name, type=part.type, nullable=part.nullable, span=part.span
+                )
+            local = part
+            if isinstance(part, bound.ColumnRef):
+                if part.depth != depth:
+                    return part
+                local = replace(part, depth=0)
+            elif depth:
+                return None
+            if local in self.keys:
+                at = self.keys.index(local)
+                key_name = local.name if isinstance(local, bound.ColumnRef) else f"key{at}"
+                return bound.ColumnRef(
+                    at, depth, key_name, type=part.type, nullable=part.nullable, span=part.span
+                )
+            if isinstance(part, bound.ColumnRef):
+                raise fail(Code.NOT_GROUPED, f"'{part.name}' is neither grouped nor inside an aggregate", part.span,
+                           hint=f"add it to GROUP BY, or choose one value: MAX({part.name})")
+            return None
+
+        return transform_expression(expression, change)
+
+    # The result
+
+    def _finish(
+        self, rel: bound.Rel, select: ast.Select, items: list[Item],
+        order: Sequence[tuple[ast.SortKey, bound.Expr]], limit: int | None,
+    ) -> bound.Rel:
+        numberings = [item for item in items if item.numbering is not None]
+        if numberings:
+            if len(numberings) > 1 or select.distinct or limit is not None:
+                raise fail(Code.BAD_ROW_NUMBER, "a block with ROW_NUMBER has only one, and no DISTINCT or LIMIT",
+                           select.span, hint="put the rest into a query around it")
+            return self._numbered_block(rel, select, items)
+        names = list(_unique([item.name for item in items]))
+        columns = [item.expression for item in items if item.expression is not None]
+        visible = len(columns)
+        sort_keys = []
+        for key, node in order:
+            expression = self._regrouped(node) if self.grouped else node
+            sort_keys.append(sort_key(key, _place_in(columns, expression)))
+        if select.distinct and len(columns) > visible:
+            raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", order[0][0].span)
+        names += [f"sort{at}" for at in range(len(columns) - visible)]
+        result: bound.Rel = bound.Project(rel, tuple(columns), tuple(names), span=select.span)
+        if select.distinct:
+            result = bound.Distinct(result, span=select.span)
+        if limit is not None:
+            result = bound.TopN(result, tuple(sort_keys), limit, span=select.span)
+        if len(columns) > visible:
+            result = _first_columns(result, visible)
+        return result
+
+    def _numbered_block(self, rel: bound.Rel, select: ast.Select, items: list[Item]) -> bound.Rel:
+        """Return a block with ROW_NUMBER: the other columns, numbered, in the order they were written."""
+        numbering = next(item.numbering for item in items if item.numbering is not None)
+        binder = ExpressionBinder(
+            self.binder.catalog, self.scope, "OVER", self.binder.subquery, self.aggregates if self.grouped else None
+        )
+
+        def bind(node: ast.Expression) -> bound.Expr:
+            expression = binder.bind(node)
+            return self._regrouped(expression) if self.grouped else expression
+
+        before = len(self.aggregates.calls)
+        columns = [item.expression for item in items if item.expression is not None]
+        visible = len(columns)
+        partition = [_place_in(columns, e) for e in gather([lambda n=n: bind(n) for n in numbering.partition])]  # type: ignore[misc]
+        order = [
+            sort_key(key, _place_in(columns, e))
+            for key, e in zip(
+                numbering.order,
+                gather([lambda k=k: bind(k.expression) for k in numbering.order]),  # type: ignore[misc]
+                strict=True,
+            )
+        ]
+        if len(self.aggregates.calls) > before:
+            raise fail(Code.BAD_ROW_NUMBER, "an aggregate inside OVER must also be selected", numbering.span)
+        names = _unique([item.name for item in items])
+        plain_names = [name for name, item in zip(names, items, strict=True) if item.numbering is None]
+        hidden = [f"sort{at}" for at in range(len(columns) - visible)]
+        number_name = next(n for n, item in zip(names, items, strict=True) if item.numbering is not None)
+        projected = bound.Project(rel, tuple(columns), (*plain_names, *hidden), span=select.span)
+        numbered = bound.RowNumber(projected, tuple(partition), tuple(order), number_name, span=numbering.span)
+        plain_at = iter(range(visible))
+        chosen = [len(columns) if item.numbering is not None else next(plain_at) for item in items]
+        return _columns(numbered, chosen, names)
+
+
+def _name_of(item: ast.SelectItem) -> str:
+    if item.alias:
+        return item.alias.text
+    node = item.expression
+    if isinstance(node, ast.Column):
+        return node.name.text
+    if isinstance(node, ast.Call) and node.function.key in AGGREGATES:
+        node = replace(node, function=replace(node.function, text=node.function.key))
+    return to_text(node)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names made different: the second `a` becomes `a_1`.
+
+    >>> _unique(["a", "b", "A"])
+    ('a', 'b', 'A_1')
+    """
+    taken = {name.casefold() for name in names}
+    seen: set[str] = set()
+    result = []
+    for name in names:
+        chosen, count = name, 0
+        while chosen.casefold() in seen or (count and chosen.casefold() in taken):
+            count += 1
+            chosen = f"{name}_{count}"
+        seen.add(chosen.casefold())
+        result.append(chosen)
+    return tuple(result)
+
+
+def _place_in(columns: list[bound.Expr], expression: bound.Expr) -> int:
+    """Return where an expression stands among columns, adding it at the end if it does not."""
+    if expression not in columns:
+        columns.append(expression)
+    return columns.index(expression)
+
+
+def _first_columns(rel: bound.Rel, count: int) -> bound.Rel:
+    return _columns(rel, range(count), [column.name for column in rel.schema[:count]])
+
+
+def _columns(rel: bound.Rel, chosen: Sequence[int], names: Sequence[str]) -> bound.Rel:
+    schema = rel.schema
+    items = tuple(
+        bound.ColumnRef(at, 0, schema[at].name, type=schema[at].type, nullable=schema[at].nullable)
+        for at in chosen
+    )
+    return bound.Project(rel, items, tuple(names), span=rel.span)

@@ -1,0 +1,86 @@
+"""Constants: reading numbers, timestamps and text, and converting constants when a query is bound."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from decimal import Decimal
+
+from cql import ast, bound
+from cql import types as t
+from cql.errors import Code, fail
+from cql.source import Span
+from cql.types import DataType, Kind
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?\s*(Z|[+-]\d{2}:?\d{2})?\Z")
+
+
+def timestamp_microseconds(text: str) -> int | None:
+    """Return the instant that a text means, in microseconds since 1970 UTC, or None.
+
+    >>> timestamp_microseconds("1970-01-01 00:00:01.5")
+    1500000
+    """
+    stripped = text.strip()
+    if not _TIMESTAMP.match(stripped):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(stripped.replace(" ", "T", 1).replace(" ", ""))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def timestamp_literal(text: str, span: Span) -> bound.Literal:
+    """Return a TIMESTAMP constant; raises for a text that is none."""
+    value = timestamp_microseconds(text)
+    if value is None:
+        raise fail(Code.BAD_LITERAL, f"'{text}' is not a timestamp", span,
+                   hint="write it as '2026-01-31 12:00:00' or '2026-01-31T12:00:00.5Z'")
+    return bound.Literal(value, type=t.TIMESTAMP, nullable=False, span=span)
+
+
+def number_literal(number: ast.Number, negative: bool = False) -> bound.Literal:
+    """Return a numeric constant: whole numbers INT or BIGINT, with a point DECIMAL, with an exponent DOUBLE."""
+    text, sign = number.text, (-1 if negative else 1)
+    if "e" in text.lower():
+        value = sign * float(text)
+        if value in (float("inf"), float("-inf")):
+            raise fail(Code.BAD_LITERAL, f"{text} is beyond the range of DOUBLE", number.span)
+        return bound.Literal(value, type=t.DOUBLE, nullable=False, span=number.span)
+    if len(text.replace(".", "").lstrip("0")) > t.MAX_PRECISION:
+        raise fail(Code.BAD_LITERAL, f"a number has at most {t.MAX_PRECISION} digits", number.span)
+    if "." not in text:
+        whole = sign * int(text)
+        return bound.Literal(
+            Decimal(whole) if abs(whole) >= 2**63 else whole,
+            type=t.literal_integer_type(whole), nullable=False, span=number.span,
+        )
+    exact = sign * Decimal(text)
+    scale = max(0, -int(exact.as_tuple().exponent))
+    if scale > t.MAX_PRECISION:
+        raise fail(Code.BAD_LITERAL, f"a number has at most {t.MAX_PRECISION} digits", number.span)
+    digits = max(len(exact.as_tuple().digits), scale, 1)
+    return bound.Literal(exact, type=t.decimal(digits, scale), nullable=False, span=number.span)
+
+
+def convert(expression: bound.Expr, target: DataType) -> bound.Expr:
+    """Return an expression as a value of a wider type; constants are converted at once."""
+    if expression.type == target:
+        return expression
+    if isinstance(expression, bound.Literal):
+        value = expression.value
+        if value is None:
+            return bound.Literal(None, type=target, nullable=True, span=expression.span)
+        if target.kind is Kind.DOUBLE:
+            return bound.Literal(float(value), type=target, nullable=False, span=expression.span)
+        if target.is_integer and expression.type.is_integer:
+            return bound.Literal(value, type=target, nullable=False, span=expression.span)
+        if target.kind is Kind.DECIMAL and expression.type.is_numeric:
+            exact = Decimal(value).quantize(Decimal(1).scaleb(-target.scale))
+            return bound.Literal(exact, type=target, nullable=False, span=expression.span)
+    widens = expression.type.is_numeric and target.is_numeric
+    return bound.Cast(expression, type=target, nullable=expression.nullable or not widens, span=expression.span)

@@ -1,0 +1,131 @@
+"""What column names mean at a place: the inputs of a block, and those of the blocks around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cql import ast, bound
+from cql.errors import Code, CqlError, fail, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One item of FROM: its name, its columns, and where they start in the joined row."""
+
+    name: str | None
+    fields: bound.Schema
+    start: int
+    timestamp: int | None = None
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Scope:
+    """The inputs of a block; `outer` is the scope of the query around it, if it may refer to that."""
+
+    inputs: list[Input] = field(default_factory=list)
+    outer: Scope | None = None
+
+    @property
+    def nested(self) -> bool:
+        """Tell whether this block is part of a subquery's value."""
+        return self.outer is not None
+
+    def resolve(self, column: ast.Column) -> bound.ColumnRef:
+        """Return what a column name refers to, looking outwards; raises if nothing or too much."""
+        scope: Scope | None = self
+        depth = 0
+        while scope is not None:
+            found = list(scope._matches(column))
+            if len(found) > 1:
+                raise _ambiguous(column, found)
+            if found:
+                owner, at = found[0]
+                column_field = owner.fields[at]
+                return bound.ColumnRef(
+                    owner.start + at,
+                    depth,
+                    column_field.name,
+                    type=column_field.type,
+                    nullable=column_field.nullable,
+                    span=column.span,
+                )
+            scope, depth = scope.outer, depth + 1
+        raise self._unknown(column)
+
+    def row(self, name: ast.Name) -> list[bound.Expr] | None:
+        """Return the columns of the input of this name, or None."""
+        for owner in self.inputs:
+            if owner.name is not None and owner.name.casefold() == name.key:
+                return list(self.columns_of(owner))
+        return None
+
+    def columns_of(self, owner: Input) -> Iterator[bound.ColumnRef]:
+        """Yield references to all columns of an input."""
+        for at, column_field in enumerate(owner.fields):
+            yield bound.ColumnRef(
+                owner.start + at, 0, column_field.name, type=column_field.type, nullable=column_field.nullable
+            )
+
+    def timestamps(self) -> list[int]:
+        """Return the positions of the timestamp columns of the block's streams."""
+        return [owner.start + owner.timestamp for owner in self.inputs if owner.timestamp is not None]
+
+    def input(self, name: ast.Name) -> Input:
+        """Return the input of a name; raises with the nearest names otherwise."""
+        for owner in self.inputs:
+            if owner.name is not None and owner.name.casefold() == name.key:
+                return owner
+        known = [owner.name for owner in self.inputs if owner.name]
+        raise fail(Code.UNKNOWN_TABLE, f"there is no input '{name.text}' in FROM", name.span,
+                   hint=f"FROM has {', '.join(known)}" if known else None, candidates=nearest(name.text, known))
+
+    def _matches(self, column: ast.Column) -> Iterator[tuple[Input, int]]:
+        for owner in self.inputs:
+            if column.qualifier and (owner.name is None or owner.name.casefold() != column.qualifier.key):
+                continue
+            for at, column_field in enumerate(owner.fields):
+                if column_field.name.casefold() == column.name.key:
+                    yield owner, at
+
+    def _unknown(self, column: ast.Column) -> CqlError:
+        scopes = list(self._outwards())
+        visible = [owner for scope in scopes for owner in scope.inputs]
+        wanted = column.name.text
+        if column.qualifier:
+            owners = [o for o in visible if o.name and o.name.casefold() == column.qualifier.key]
+            if not owners:
+                known = [o.name for o in visible if o.name]
+                return fail(Code.UNKNOWN_TABLE, f"there is no input '{column.qualifier.text}' in FROM",
+                            column.qualifier.span, hint=f"FROM has {', '.join(known)}" if known else None,
+                            candidates=nearest(column.qualifier.text, known))
+            visible = owners
+        if any(name.casefold() == column.name.key for owner in visible for name in owner.hidden):
+            return fail(Code.UNKNOWN_COLUMN, f"'{wanted}' says when or how the relation changes and is not a "
+                        "column of it", column.span)
+        known = list(dict.fromkeys(f.name for owner in visible for f in owner.fields))
+        candidates = nearest(wanted, known)
+        hint = None
+        if column.span.end - column.span.start == len(wanted) + 2 and not column.qualifier:
+            hint = f"a string is written in single quotes: '{wanted}'"
+        elif not candidates and known:
+            hint = "there are " + ", ".join(known[:10]) + (", .." if len(known) > 10 else "")
+        where = f" in '{column.qualifier.text}'" if column.qualifier else ""
+        return fail(Code.UNKNOWN_COLUMN, f"there is no column '{wanted}'{where}", column.span, hint, candidates)
+
+    def _outwards(self) -> Iterator[Scope]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
+
+def _ambiguous(column: ast.Column, found: list[tuple[Input, int]]) -> CqlError:
+    owners = [owner.name for owner, _ in found if owner.name]
+    name = column.name.text
+    if column.qualifier or len(owners) < 2:
+        return fail(Code.AMBIGUOUS_COLUMN, f"there are several columns '{name}'", column.span,
+                    hint="give them different names with AS in the subquery")
+    return fail(Code.AMBIGUOUS_COLUMN, f"'{name}' is a column of {' and of '.join(owners)}", column.span,
+                candidates=tuple(f"{owner}.{name}" for owner in owners))

@@ -1,0 +1,464 @@
+"""Streams and relations: the algebra that a query is bound to.
+
+Each node knows its schema, whether it is a stream or a relation, whether it only grows (no element
+ever leaves it), and the clock it lives on. All of it is derived from the node's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from cql.ast import RelToStreamKind, SetKind
+from cql.bound.expressions import (
+    AggregateCall,
+    Exists,
+    Expr,
+    InSubquery,
+    ScalarSubquery,
+    conjuncts,
+    has_subquery,
+    walk,
+    with_children,
+)
+from cql.intervals import TimeDomain
+from cql.source import NO_SPAN, Span
+from cql.types import BIGINT, DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a schema."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+
+
+Schema = tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rel:
+    """A stream or a relation."""
+
+    span: Span = field(default=NO_SPAN, compare=False, repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def is_stream(self) -> bool:
+        return False
+
+    @property
+    def grows(self) -> bool:
+        """Tell whether no element can ever leave: a conservative test."""
+        return False
+
+    @property
+    def time(self) -> TimeDomain | None:
+        """The clock; None for what never changes."""
+        return next((rel.time for rel in inputs(self) if rel.time), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamScan(Rel):
+    """A registered stream. `timestamp` is the position of its timestamp column, if it has a name."""
+
+    name: str
+    fields: Schema
+    domain: TimeDomain
+    timestamp: int | None = None
+
+    @property
+    def schema(self) -> Schema:
+        return self.fields
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+    @property
+    def time(self) -> TimeDomain | None:
+        return self.domain
+
+
+@dataclass(frozen=True, slots=True)
+class RelationScan(Rel):
+    """A registered relation: a signed log on a clock, or, without one, a static table."""
+
+    name: str
+    fields: Schema
+    domain: TimeDomain | None = None
+
+    @property
+    def schema(self) -> Schema:
+        return self.fields
+
+    @property
+    def grows(self) -> bool:
+        return self.domain is None
+
+    @property
+    def time(self) -> TimeDomain | None:
+        return self.domain
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundedSpec:
+    """Everything so far."""
+
+    def __str__(self) -> str:
+        return "Unbounded"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSpec:
+    """The elements of the last `ticks` instants; with a slide it moves at multiples of `slide` only."""
+
+    ticks: int
+    slide: int | None = None
+
+    def __str__(self) -> str:
+        if self.ticks == 1 and self.slide is None:
+            return "Now"
+        return f"Range {self.ticks}" + (f" Slide {self.slide}" if self.slide else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSpec:
+    """The last `rows` elements in source order."""
+
+    rows: int
+
+    def __str__(self) -> str:
+        return f"Rows {self.rows}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRowsSpec:
+    """The last `rows` elements for each value of some columns; `ticks` also expires them by time."""
+
+    columns: tuple[int, ...]
+    rows: int
+    ticks: int | None = None
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"${column}" for column in self.columns)
+        return f"Partition By {keys} Rows {self.rows}" + (f" Range {self.ticks}" if self.ticks else "")
+
+
+WindowSpec = UnboundedSpec | RangeSpec | RowsSpec | PartitionRowsSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Rel):
+    """Stream to relation."""
+
+    input: Rel
+    spec: WindowSpec
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def grows(self) -> bool:
+        return isinstance(self.spec, UnboundedSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Rel):
+    input: Rel
+    predicate: Expr
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def grows(self) -> bool:
+        return self.input.grows and all(_stays_true(term) for term in conjuncts(self.predicate))
+
+
+def _stays_true(predicate: Expr) -> bool:
+    """Tell whether a predicate that is true of a row stays true as relations grow."""
+    if isinstance(predicate, InSubquery | Exists):
+        return predicate.query.grows
+    return not has_subquery(predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Rel):
+    """Duplicates stay. `names` name the columns of the result."""
+
+    input: Rel
+    items: tuple[Expr, ...]
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return tuple(
+            Field(name, e.type, e.nullable) for name, e in zip(self.names, self.items, strict=True)
+        )
+
+    @property
+    def grows(self) -> bool:
+        return self.input.grows and not any(has_subquery(item) for item in self.items)
+
+
+class JoinKind(Enum):
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Rel):
+    """The columns of the left input, then those of the right; no condition means all pairs."""
+
+    kind: JoinKind
+    left: Rel
+    right: Rel
+    condition: Expr | None = None
+
+    @property
+    def schema(self) -> Schema:
+        left, right = self.left.schema, self.right.schema
+        if self.kind in (JoinKind.RIGHT, JoinKind.FULL):
+            left = tuple(replace(f, nullable=True) for f in left)
+        if self.kind in (JoinKind.LEFT, JoinKind.FULL):
+            right = tuple(replace(f, nullable=True) for f in right)
+        return left + right
+
+    @property
+    def grows(self) -> bool:
+        if self.kind is not JoinKind.INNER or not (self.left.grows and self.right.grows):
+            return False
+        return self.condition is None or all(_stays_true(term) for term in conjuncts(self.condition))
+
+
+class EmptyRow(Enum):
+    """When an aggregate without keys has a row although its input is empty."""
+
+    ONCE_SEEN = "once a stream or relation below has had an element"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Rel):
+    """One row a group: the keys, then the aggregates. A group without rows does not exist.
+
+    Without keys there is one group, and `empty_row` says what happens while the input is empty: SQL has
+    a row (from the first element on; inside a subquery's value always), STREAM has none.
+    """
+
+    input: Rel
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    empty_row: EmptyRow = EmptyRow.ONCE_SEEN
+
+    @property
+    def schema(self) -> Schema:
+        parts = (*self.keys, *self.calls)
+        return tuple(Field(n, part.type, part.nullable) for n, part in zip(self.names, parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Rel):
+    input: Rel
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def grows(self) -> bool:
+        return self.input.grows
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation(Rel):
+    """Both inputs have the same types. With `all` a bag operation, without a set operation."""
+
+    kind: SetKind
+    all: bool
+    left: Rel
+    right: Rel
+
+    @property
+    def schema(self) -> Schema:
+        either = self.kind is SetKind.UNION
+        return tuple(
+            replace(a, nullable=a.nullable or (either and b.nullable))
+            for a, b in zip(self.left.schema, self.right.schema, strict=True)
+        )
+
+    @property
+    def grows(self) -> bool:
+        return self.kind is not SetKind.EXCEPT and self.left.grows and self.right.grows
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column of the input to order by."""
+
+    column: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopN(Rel):
+    """The first `limit` rows by the keys; ties fall to the other columns, left to right, ascending."""
+
+    input: Rel
+    keys: tuple[SortKey, ...]
+    limit: int
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumber(Rel):
+    """The input with a column that counts the rows of each partition in the order of the keys.
+
+    Ties fall to the other columns as in `TopN`, so that the numbering is a function of the relation.
+    """
+
+    input: Rel
+    partition: tuple[int, ...]
+    keys: tuple[SortKey, ...]
+    name: str
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, Field(self.name, BIGINT, False))
+
+
+@dataclass(frozen=True, slots=True)
+class RelToStream(Rel):
+    """Relation to stream. `every_tick` says when an Rstream speaks: at every tick of the clock, or at
+    the instants where an input has an element or a slide falls."""
+
+    kind: RelToStreamKind
+    input: Rel
+    every_tick: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def grows(self) -> bool:
+        return True
+
+
+def inputs(rel: Rel) -> tuple[Rel, ...]:
+    """Return the streams and relations that a node reads; those of subqueries come last."""
+    match rel:
+        case StreamScan() | RelationScan():
+            return ()
+        case Join() | SetOperation():
+            direct: tuple[Rel, ...] = (rel.left, rel.right)
+        case _:
+            direct = (rel.input,)  # type: ignore[attr-defined]
+    return direct + tuple(subqueries(rel))
+
+
+def subqueries(rel: Rel) -> Iterator[Rel]:
+    """Yield the queries inside a node's own expressions."""
+    for expression in expressions(rel):
+        for part in walk(expression):
+            if isinstance(part, InSubquery | Exists | ScalarSubquery):
+                yield part.query
+
+
+def expressions(rel: Rel) -> tuple[Expr, ...]:
+    """Return a node's own expressions."""
+    match rel:
+        case Filter():
+            return (rel.predicate,)
+        case Project():
+            return rel.items
+        case Join():
+            return () if rel.condition is None else (rel.condition,)
+        case Aggregate():
+            filters = tuple(call.filter for call in rel.calls if call.filter is not None)
+            return (*rel.keys, *(a for call in rel.calls for a in call.arguments), *filters)
+    return ()
+
+
+def scans(rel: Rel) -> Iterator[StreamScan | RelationScan]:
+    """Yield the registered streams and relations below a node, from left to right."""
+    if isinstance(rel, StreamScan | RelationScan):
+        yield rel
+    for below in inputs(rel):
+        yield from scans(below)
+
+
+def transform_expressions(rel: Rel, change: Callable[[Expr, int], Expr | None], depth: int = 0) -> Rel:
+    """Return a tree with its expressions changed from the top down.
+
+    `change` gets each expression and how many queries it lies inside of, and returns a replacement,
+    or None to have its operands visited.
+    """
+
+    def visit(expression: Expr) -> Expr:
+        return transform_expression(expression, change, depth)
+
+    def below(other: Rel) -> Rel:
+        return transform_expressions(other, change, depth)
+
+    match rel:
+        case StreamScan() | RelationScan():
+            return rel
+        case Filter():
+            return replace(rel, input=below(rel.input), predicate=visit(rel.predicate))
+        case Project():
+            return replace(rel, input=below(rel.input), items=tuple(visit(i) for i in rel.items))
+        case Join():
+            condition = None if rel.condition is None else visit(rel.condition)
+            return replace(rel, left=below(rel.left), right=below(rel.right), condition=condition)
+        case SetOperation():
+            return replace(rel, left=below(rel.left), right=below(rel.right))
+        case Aggregate():
+            calls = tuple(
+                replace(
+                    call,
+                    arguments=tuple(visit(a) for a in call.arguments),
+                    filter=None if call.filter is None else visit(call.filter),
+                )
+                for call in rel.calls
+            )
+            return replace(rel, input=below(rel.input), keys=tuple(visit(k) for k in rel.keys), calls=calls)
+    return replace(rel, input=below(rel.input))  # type: ignore[attr-defined, call-arg]
+
+
+def transform_expression(
+    expression: Expr, change: Callable[[Expr, int], Expr | None], depth: int = 0
+) -> Expr:
+    """Return an expression changed from the top down, with the insides of its subqueries."""
+    changed = change(expression, depth)
+    if changed is not None:
+        return changed
+    expression = with_children(expression, lambda part: transform_expression(part, change, depth))
+    if isinstance(expression, InSubquery | Exists | ScalarSubquery):
+        return replace(expression, query=transform_expressions(expression.query, change, depth + 1))
+    return expression

@@ -1,0 +1,111 @@
+"""Options of formats and of registered queries: which exist, and what they must hold.
+
+Spark ignores options that it does not know, so that a typing mistake goes unnoticed. For the formats
+listed here unknown options are errors; other formats (Kafka, data sources of the user) pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cql import ast
+from cql.errors import Code, CqlError, Diagnostic, fail, nearest
+from cql.source import Span
+
+_FILES = """path maxFilesPerTrigger maxBytesPerTrigger maxFileAge latestFirst fileNameOnly cleanSource
+sourceArchiveDir pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter ignoreCorruptFiles
+ignoreMissingFiles maxCachedFiles discardCachedInputRatio"""
+_PARSED = """mode columnNameOfCorruptRecord dateFormat timestampFormat timestampNTZFormat
+enableDateTimeParsingFallback multiLine encoding charset lineSep samplingRatio locale timeZone"""
+
+SOURCE_OPTIONS: dict[str, frozenset[str]] = {
+    name: frozenset(" ".join(words).split())
+    for name, words in {
+        "csv": (_FILES, _PARSED, """sep delimiter quote escape comment header inferSchema preferDate enforceSchema
+            ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue nanValue positiveInf negativeInf maxColumns
+            maxCharsPerColumn charToEscapeQuoteEscaping emptyValue unescapedQuoteHandling"""),
+        "json": (_FILES, _PARSED, """primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames
+            allowSingleQuotes allowNumericLeadingZeros allowBackslashEscapingAnyCharacter
+            allowUnquotedControlChars dropFieldIfAllNull allowNonNumericNumbers"""),
+        "parquet": (_FILES, "mergeSchema datetimeRebaseMode int96RebaseMode"),
+        "rate": ("rowsPerSecond rampUpTime numPartitions",),
+        "socket": ("host port includeTimestamp",),
+        "stream": ("path",),
+    }.items()
+}
+"""The source formats whose options are known; `stream` is STREAM's own file format."""
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "csv": ("path",), "json": ("path",), "parquet": ("path",), "stream": ("path",), "socket": ("host", "port"),
+}
+
+LATER_QUERY_OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "memory", "utility")
+"""Options of REGISTER QUERY .. WITH that belong to the load shedder."""
+
+
+def option_text(value: ast.Expression) -> str | None:
+    """Return a literal or bare word as the text that options hold, or None for anything else."""
+    match value:
+        case ast.String():
+            return value.value
+        case ast.Number():
+            return value.text
+        case ast.Boolean():
+            return "true" if value.value else "false"
+        case ast.Column(qualifier=None):
+            return value.name.text
+        case ast.Unary(operator="-", operand=ast.Number() as number):
+            return "-" + number.text
+    return None
+
+
+def read_options(options: Sequence[ast.Option]) -> dict[str, str]:
+    """Return options by key; a key given twice or a value that is no literal is an error."""
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for option in options:
+        if option.key.key in seen:
+            raise fail(Code.DUPLICATE_NAME, f"the option '{option.key.text}' is given twice", option.key.span)
+        seen.add(option.key.key)
+        text = option_text(option.value)
+        if text is None:
+            raise fail(Code.BAD_OPTION_VALUE, f"the option '{option.key.text}' takes a plain value",
+                       option.value.span, hint="write it in single quotes")
+        found[option.key.text] = text
+    return found
+
+
+def check_source_options(format_name: str, options: Sequence[ast.Option], span: Span) -> None:
+    """Raise for options that a known source format does not have, or lacks."""
+    known = SOURCE_OPTIONS.get(format_name)
+    if known is None:
+        return
+    problems = _unknown(options, known, f"the format {format_name}")
+    given = {option.key.key for option in options}
+    for needed in REQUIRED.get(format_name, ()):
+        if needed not in given:
+            problems.append(Diagnostic(Code.BAD_DEFINITION, f"the format {format_name} needs the option '{needed}'",
+                                       span, f"write FROM {format_name} OPTIONS ({needed} '..')"))
+    if problems:
+        raise CqlError(problems)
+
+
+def check_query_options(options: Sequence[ast.Option]) -> None:
+    """Raise for options that a registered query does not have."""
+    for option in options:
+        if option.key.key in LATER_QUERY_OPTIONS:
+            raise fail(Code.NOT_AVAILABLE, f"'{option.key.text}' belongs to the load shedder, which this version "
+                       "does not have yet", option.key.span)
+    problems = _unknown(options, LATER_QUERY_OPTIONS, "a query")
+    if problems:
+        raise CqlError(problems)
+
+
+def _unknown(options: Sequence[ast.Option], known: Iterable[str], owner: str) -> list[Diagnostic]:
+    spelled = {name.casefold() for name in known}
+    return [
+        Diagnostic(Code.UNKNOWN_OPTION, f"{owner} has no option '{option.key.text}'", option.key.span,
+                   candidates=nearest(option.key.text, sorted(known)))
+        for option in options
+        if option.key.key not in spelled
+    ]

@@ -1,0 +1,209 @@
+"""Runs statements against a catalog: what they define, show and set.
+
+Each statement takes effect wholly or not at all. Running a whole script goes on after a mistake, so
+that all of them are reported; names that a failed statement should have defined are remembered, and
+complaints about those names are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cql import ast
+from cql.binder import bind_query, bind_statement
+from cql.binder.statements import Defining, result_kind
+from cql.bound import Rel, Schema
+from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef, Table, ViewDef
+from cql.errors import Code, CqlError, Diagnostic, fail, nearest, one_of
+from cql.functions.aggregates import AGGREGATES
+from cql.functions.scalars import CALLABLE
+from cql.options import option_text
+from cql.parsing import parse_script
+from cql.settings import Settings
+from cql.source import Source
+
+SHOWABLE = ("STREAMS", "RELATIONS", "VIEWS", "QUERIES", "FUNCTIONS", "STATS", "SETTINGS")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table to show: SHOW and DESCRIBE give these."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a statement did: a definition it made, a listing, or a request that the caller carries out."""
+
+    statement: ast.Statement
+    definition: Table | QueryDef | None = None
+    listing: Listing | None = None
+    request: Rel | QueryDef | tuple[QueryDef, ...] | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """A catalog and the state of running statements on it."""
+
+    catalog: Catalog = field(default_factory=Catalog)
+    _missing: set[str] = field(default_factory=set)
+    _unnamed: int = 0
+
+    def run(self, text: str, name: str = "<text>") -> list[Outcome]:
+        """Run the statements of a text on the catalog; if any is wrong, raise and change nothing."""
+        source = Source(name, text)
+        trial = Session(self.catalog.copy_for_trial(), set(self._missing), self._unnamed)
+        outcomes, problems = trial.run_script(source)
+        if problems:
+            raise CqlError(problems, source)
+        for home in ("streams", "relations", "views", "queries", "settings"):
+            setattr(self.catalog, home, getattr(trial.catalog, home))
+        self._unnamed = trial._unnamed
+        return outcomes
+
+    def run_script(self, source: Source) -> tuple[list[Outcome], list[Diagnostic]]:
+        """Run the statements of a script one by one; return what they did and all that is wrong."""
+        parsed = parse_script(source)
+        outcomes: list[Outcome] = []
+        problems = list(parsed.diagnostics)
+        for statement in parsed.statements:
+            try:
+                outcomes.append(self.run_statement(statement))
+            except CqlError as error:
+                problems.extend(d for d in error.diagnostics if not self._follows_from_earlier(d, source))
+                self._missing.update(_names_defined(statement))
+        return outcomes, sorted(problems, key=lambda diagnostic: diagnostic.span)
+
+    def run_statement(self, statement: ast.Statement) -> Outcome:
+        """Run one statement; raises without having changed anything."""
+        match statement:
+            case (
+                ast.CreateStream()
+                | ast.CreateRelation()
+                | ast.RegisterTable()
+                | ast.CreateView()
+                | ast.RegisterQuery()
+            ):
+                return self._define(statement, statement)
+            case ast.QueryStatement():
+                name = ast.Name(self._next_name(), span=statement.span)
+                return self._define(ast.RegisterQuery(name, statement.query, span=statement.span), statement)
+            case ast.Drop():
+                self.catalog.drop(statement.kind.value, statement.name.text, statement.name.span)
+            case ast.SetSetting():
+                self._set(statement)
+            case ast.Show():
+                return Outcome(statement, listing=self._show(statement))
+            case ast.Describe():
+                return Outcome(statement, listing=self._describe(statement.name))
+            case ast.Explain():
+                return Outcome(statement, request=self._explained(statement))
+        return Outcome(statement)
+
+    # Defining
+
+    def _define(self, defining: Defining, statement: ast.Statement) -> Outcome:
+        definition = bind_statement(defining, self.catalog)
+        self.catalog.define(definition)
+        return Outcome(statement, definition)
+
+    def _next_name(self) -> str:
+        self._unnamed += 1
+        while f"q{self._unnamed}" in self.catalog.queries:
+            self._unnamed += 1
+        return f"q{self._unnamed}"
+
+    def _set(self, statement: ast.SetSetting) -> None:
+        text = option_text(statement.value)
+        if text is None:
+            raise fail(Code.BAD_OPTION_VALUE, f"'{statement.key.text}' takes a plain value", statement.value.span)
+        self.catalog.set(statement.key.text, text, statement.key.span, statement.value.span)
+
+    def _follows_from_earlier(self, diagnostic: Diagnostic, source: Source) -> bool:
+        if diagnostic.code not in (Code.UNKNOWN_TABLE, Code.UNKNOWN_QUERY):
+            return False
+        return source.text[diagnostic.span.start : diagnostic.span.end].strip('"`').casefold() in self._missing
+
+    # Asking
+
+    def _explained(self, statement: ast.Explain) -> Rel | QueryDef | tuple[QueryDef, ...]:
+        match statement.target:
+            case ast.Name() as name:
+                return self.catalog.query(name.text, name.span)
+            case ast.Query() as query:
+                return bind_query(query, self.catalog).tree
+        return tuple(self.catalog.queries.values())
+
+    def _show(self, statement: ast.Show) -> Listing:
+        match statement.what:
+            case "STREAMS":
+                return _listing(("stream", "columns", "timestamp", "delay", "source"), (
+                    (s.name, _columns(s.scan().schema), s.timestamp or "(first column)",
+                     f"{s.delay} {'s' if s.time.name == 'INTEGER' else 'us'}", s.source.format if s.source else "")
+                    for s in self.catalog.streams.values()))
+            case "RELATIONS":
+                return _listing(("relation", "columns", "changes", "source"), (
+                    (r.name, _columns(r.scan().schema), "signed log" if r.time else "static",
+                     r.source.format if r.source else "") for r in self.catalog.relations.values()))
+            case "VIEWS":
+                return _listing(("view", "kind", "columns", "query"), (
+                    (v.name, result_kind(v.tree), _columns(v.tree.schema), v.text)
+                    for v in self.catalog.views.values()))
+            case "QUERIES":
+                return _listing(("query", "kind", "columns", "into", "text"), (
+                    (q.name, result_kind(q.tree), _columns(q.tree.schema), q.sink.format if q.sink else "", q.text)
+                    for q in self.catalog.queries.values()))
+            case "FUNCTIONS":
+                return self._functions()
+            case "SETTINGS":
+                return _listing(("setting", "value", "values", "meaning"), (
+                    (name, str(getattr(self.catalog.settings, name)), Settings.values_of(name), info.description or "")
+                    for name, info in Settings.model_fields.items()))
+            case "STATS":
+                raise fail(Code.NOT_AVAILABLE, "statistics come with the runtime, which this version does not have yet",
+                           statement.span)
+        raise fail(Code.UNKNOWN_OPTION, f"there is nothing called {statement.what} to show", statement.span,
+                   hint=f"SHOW takes {one_of(SHOWABLE)}", candidates=nearest(statement.what, SHOWABLE, most=1))
+
+    def _functions(self) -> Listing:
+        rows = [(name, "scalar", f.usage, f.description) for name, f in CALLABLE.items()]
+        rows += [(name, "aggregate", f.usage, f.description) for name, f in AGGREGATES.items()]
+        for kind, home in (("your scalar", self.catalog.functions), ("your aggregate", self.catalog.aggregates)):
+            rows += [
+                (u.name, kind, f"{u.name}({', '.join(u.arguments)}) -> {u.returns}", u.location)
+                for u in home.values()
+            ]
+        return _listing(("function", "kind", "usage", "meaning"), rows)
+
+    def _describe(self, name: ast.Name) -> Listing:
+        query = self.catalog.queries.get(name.key)
+        found = self.catalog.find(name.text) or query
+        match found:
+            case StreamDef():
+                notes = {found.timestamp: "timestamp"}
+                schema = found.scan().schema
+            case RelationDef():
+                notes, schema = {}, found.scan().schema
+            case ViewDef() | QueryDef():
+                notes, schema = {}, found.tree.schema
+            case _:
+                self.catalog.table(name.text, name.span, also=[q.name for q in self.catalog.queries.values()])
+                raise AssertionError("table() raises for unknown names")
+        return _listing(("column", "type", "null", "note"), (
+            (f.name, str(f.type), "yes" if f.nullable else "no", notes.get(f.name, "")) for f in schema))
+
+
+def _names_defined(statement: ast.Statement) -> set[str]:
+    name = getattr(statement, "name", None)
+    return {name.key} if isinstance(name, ast.Name) else set()
+
+
+def _listing(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Listing:
+    return Listing(columns, tuple(rows))
+
+
+def _columns(schema: Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)

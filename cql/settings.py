@@ -1,0 +1,58 @@
+"""Settings that users change with SET, their values and meanings.
+
+A setting takes effect for the statements after it. Those here are part of what a query means; they
+are written into the bound tree when a query is bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cql.errors import Code, fail, nearest, one_of
+from cql.source import NO_SPAN, Span
+
+
+class Settings(BaseModel):
+    """The settings in force; immutable, `changed` gives a new set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    empty_aggregate: Literal["sql", "stream"] = Field(
+        "sql",
+        description="an aggregate without GROUP BY over no rows gives a row (sql) or none (stream)",
+    )
+    rstream_clock: Literal["auto", "tick", "element"] = Field(
+        "auto",
+        description="Rstream speaks at every tick, or where an input has an element or a slide falls; "
+        "auto: tick for integer time, element for TIMESTAMP time",
+    )
+    range_bounds: Literal["half_open", "closed"] = Field(
+        "half_open",
+        description="[Range T] at t holds (t-T, t] (half_open) or, as the thesis has it, [t-T, t] (closed)",
+    )
+
+    def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:
+        """Return the settings with one of them changed; raises for an unknown key or value."""
+        name = key.lower()
+        known = type(self).model_fields
+        if name not in known:
+            raise fail(Code.UNKNOWN_OPTION, f"there is no setting '{key}'", key_span,
+                       candidates=nearest(name, known), hint=None if nearest(name, known) else
+                       "SHOW SETTINGS lists them")
+        if isinstance(value, str):
+            value = value.lower()
+        try:
+            return type(self).model_validate(self.model_dump() | {name: value})
+        except ValidationError as error:
+            detail = error.errors()[0]
+            expected = detail.get("ctx", {}).get("expected")
+            hint = f"it takes {expected.replace(' or ', ', ')}" if expected else detail["msg"]
+            raise fail(Code.BAD_OPTION_VALUE, f"'{name}' cannot be {value!r}", value_span, hint=hint) from None
+
+    @classmethod
+    def values_of(cls, name: str) -> str:
+        """Return the values that a setting takes, in words."""
+        choices = getattr(cls.model_fields[name].annotation, "__args__", None)
+        return one_of([str(choice) for choice in choices]) if choices else str(cls.model_fields[name].annotation)
