@@ -5,15 +5,21 @@ one scalar query; a chain of AND or OR has two operands or more; a name alone is
 a set operation or under ORDER BY and LIMIT; and so on. `depth` bounds how deep nodes nest.
 """
 
-import re
+import os
+from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
+from typing import TypeVar
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from cql import ast
 from cql.intervals import Interval, Unit
 from cql.parsing.parser import Dialect, _lark
+
+T = TypeVar("T")
 
 KEYWORDS = tuple(
     sorted(
@@ -23,7 +29,21 @@ KEYWORDS = tuple(
     )
 )
 # Words of terminals that are not plain keywords.
-WORDS = ("SCHEMA", "INFERRED", "NULLS", "FIRST", "LAST", "s", "ms", "us", "d", "h", "Seconds", "minute", "DAYS")
+WORDS = (
+    "SCHEMA",
+    "INFERRED",
+    "NULLS",
+    "FIRST",
+    "LAST",
+    "s",
+    "ms",
+    "us",
+    "d",
+    "h",
+    "Seconds",
+    "minute",
+    "DAYS",
+)
 DEPTH = 3
 
 
@@ -32,11 +52,16 @@ def some(elements: SearchStrategy, least: int = 1, most: int = 3) -> SearchStrat
     return st.lists(elements, min_size=least, max_size=most).map(tuple)
 
 
+def choice(*strategies: SearchStrategy) -> SearchStrategy:
+    """One of some strategies, each as likely as another, which `st.one_of` does not give."""
+    return st.sampled_from(range(len(strategies))).flatmap(strategies.__getitem__)
+
+
 def maybe(strategy: SearchStrategy) -> SearchStrategy:
     return st.none() | strategy
 
 
-# ------------------------------------------------------------------------------------------ names and literals
+# ----------------------------------------------------------------------------------------- names and literals
 
 identifiers = st.one_of(
     st.sampled_from(["a", "b", "S", "bid", "price", "_x1", "größe", "数量", "aſ", "K"]),
@@ -69,13 +94,15 @@ amounts = st.sampled_from(["1", "10", "0", "1.5", "5.", ".5", "007", "-1", "+2",
 intervals = st.builds(Interval, some(st.tuples(amounts, st.sampled_from(Unit))))
 interval_literals = st.builds(ast.IntervalLiteral, intervals)
 
-type_words = st.sampled_from(["INT", "VARCHAR", "DECIMAL", "RANGE", "SELECT", "größe", "ΐ", "timeﬆamp"]) | (
-    st.from_regex(r"[A-Z_][A-Z0-9_]{0,6}", fullmatch=True)
+type_words = st.one_of(
+    st.sampled_from(["INT", "VARCHAR", "DECIMAL", "größe", "ΐ", "timeﬆamp"]),
+    st.sampled_from(KEYWORDS),
+    st.from_regex(r"[A-Z_][A-Z0-9_]{0,6}", fullmatch=True),
 ).filter(lambda word: word != "TIMESTAMP")
 types = st.just(ast.TypeName("TIMESTAMP")) | st.builds(ast.TypeName, type_words, some(counts, 0, 2))
 
 
-# ------------------------------------------------------------------------------------------------- expressions
+# ------------------------------------------------------------------------------------------------ expressions
 
 columns = st.builds(ast.Column, names, maybe(names))
 literals = st.one_of(
@@ -100,7 +127,7 @@ def expressions(depth: int = DEPTH) -> SearchStrategy[ast.Expression]:
         return leaves
     inner = expressions(depth - 1)
     query = st.deferred(lambda: queries(depth - 1))
-    return st.one_of(
+    return choice(
         leaves,
         st.builds(ast.Unary, st.sampled_from(["-", "+", "NOT"]), inner),
         st.builds(ast.Binary, st.sampled_from(OPERATORS), inner, inner),
@@ -138,7 +165,7 @@ def sort_keys(depth: int) -> SearchStrategy[ast.SortKey]:
     return st.builds(ast.SortKey, expressions(depth), st.booleans(), maybe(st.booleans()))
 
 
-# --------------------------------------------------------------------------------------------------- inputs
+# -------------------------------------------------------------------------------------------------- inputs
 
 windows = st.one_of(
     st.builds(ast.RangeWindow, interval_literals, maybe(interval_literals)),
@@ -157,7 +184,7 @@ def inputs(depth: int = DEPTH) -> SearchStrategy[ast.TableRef]:
         return named_inputs
     inner = inputs(depth - 1)
     conditional = st.sampled_from([kind for kind in ast.JoinKind if kind is not ast.JoinKind.CROSS])
-    return st.one_of(
+    return choice(
         named_inputs,
         st.builds(ast.SubqueryInput, queries(depth - 1), maybe(windows), maybe(names)),
         st.builds(ast.Join, conditional, inner, inner, expressions(depth - 1)),
@@ -165,7 +192,7 @@ def inputs(depth: int = DEPTH) -> SearchStrategy[ast.TableRef]:
     )
 
 
-# --------------------------------------------------------------------------------------------------- queries
+# -------------------------------------------------------------------------------------------------- queries
 
 
 @cache
@@ -173,7 +200,13 @@ def selects(depth: int) -> SearchStrategy[ast.Select]:
     inner = expressions(depth)
     items = st.builds(ast.SelectItem, inner, maybe(names)) | st.builds(ast.Star, maybe(names))
     return st.builds(
-        ast.Select, some(items), some(inputs(depth)), maybe(inner), some(inner, 0, 2), maybe(inner), st.booleans()
+        ast.Select,
+        some(items),
+        some(inputs(depth)),
+        maybe(inner),
+        some(inner, 0, 2),
+        maybe(inner),
+        st.booleans(),
     )
 
 
@@ -185,7 +218,7 @@ def queries(depth: int = DEPTH) -> SearchStrategy[ast.Query]:
     operands = named_operands | inner
     definitions = st.builds(ast.Cte, names, some(names, 0, 2), inner)
     ordered = some(sort_keys(depth - 1))
-    return st.one_of(
+    return choice(
         selects(depth - 1),
         st.builds(ast.RelToStream, st.sampled_from(ast.RelToStreamKind), inner),
         st.builds(ast.SetOperation, st.sampled_from(ast.SetKind), st.booleans(), operands, operands),
@@ -195,7 +228,7 @@ def queries(depth: int = DEPTH) -> SearchStrategy[ast.Query]:
     )
 
 
-# ------------------------------------------------------------------------------------------------- statements
+# ------------------------------------------------------------------------------------------------ statements
 
 column_defs = some(st.builds(ast.ColumnDef, names, types, st.booleans()))
 plain_values = numbers | strings | booleans | st.builds(ast.Unary, st.just("-"), numbers)
@@ -209,10 +242,15 @@ table_kinds = st.sampled_from([ast.ObjectKind.STREAM, ast.ObjectKind.RELATION])
 def statements(depth: int = DEPTH) -> SearchStrategy[ast.Statement]:
     settings = st.builds(ast.Option, keys, expressions(depth - 1))
     targets = st.one_of(st.none(), names, queries(depth - 1))
-    return st.one_of(
+    return choice(
         st.builds(ast.QueryStatement, queries(depth)),
         st.builds(
-            ast.CreateStream, names, st.just(()) | column_defs, names, maybe(interval_literals), maybe(sources)
+            ast.CreateStream,
+            names,
+            st.just(()) | column_defs,
+            names,
+            maybe(interval_literals),
+            maybe(sources),
         ),
         st.builds(ast.CreateRelation, names, st.just(()) | column_defs, source=maybe(sources)),
         st.builds(ast.CreateRelation, names, st.just(()) | column_defs, names, names, maybe(sources)),
@@ -229,19 +267,52 @@ def statements(depth: int = DEPTH) -> SearchStrategy[ast.Statement]:
     )
 
 
-def is_concrete(kind: type[ast.Node]) -> bool:
-    """Whether a class of nodes is one that trees are made of, and not the base of others."""
-    return kind.__module__.startswith("cql.ast") and not any(
-        sub.__module__.startswith("cql.ast") for sub in kind.__subclasses__()
+# ------------------------------------------------------------------------------------------ use in tests
+
+
+def inputs_to_try(usually: int) -> int:
+    """How many inputs a randomised test tries: the usual number, or as many as CQL_FUZZ says."""
+    return int(os.environ.get("CQL_FUZZ") or usually)
+
+
+def trees_to_try(usually: int) -> int:
+    """How many trees a test with hypothesis tries; they take long to make, so a hundredth of CQL_FUZZ."""
+    return max(usually, inputs_to_try(0) // 100)
+
+
+def sample(strategy: SearchStrategy[T], count: int) -> list[T]:
+    """The same few values of a strategy on every run."""
+    values: list[T] = []
+
+    @settings(
+        max_examples=count,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
     )
+    @given(strategy)
+    def collect(value: T) -> None:
+        values.append(value)
+
+    collect()
+    return values
 
 
-def node_classes(base: type[ast.Node] = ast.Node) -> set[type[ast.Node]]:
-    """All concrete classes of the syntax tree."""
-    inherited = set().union(*(node_classes(sub) for sub in base.__subclasses__()))
-    return inherited | ({base} if is_concrete(base) else set())
+def node_classes() -> set[type[ast.Node]]:
+    """The classes that syntax trees are made of: those of `cql.ast` that are no bases of others."""
+    exported = (getattr(ast, name) for name in ast.__all__)
+    classes = {kind for kind in exported if isinstance(kind, type) and issubclass(kind, ast.Node)}
+    bases = {base for kind in classes for base in kind.__mro__[1:]}
+    return classes - bases
 
 
-def has_plain_lexeme(text: str) -> bool:
-    """Whether a text could stand as a name without quotes, keywords aside."""
-    return re.fullmatch(r"[^\W\d]\w*", text) is not None
+def nodes(value: object) -> Iterator[ast.Node]:
+    """All nodes of a tree."""
+    if isinstance(value, ast.Node):
+        yield value
+        for field in fields(value):
+            yield from nodes(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from nodes(item)

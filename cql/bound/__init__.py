@@ -18,8 +18,11 @@ from cql.bound.expressions import (
     ScalarSubquery,
     UserCall,
     children,
+    conjunction,
+    conjuncts,
     has_subquery,
     walk,
+    with_children,
 )
 from cql.bound.relations import (
     Aggregate,
@@ -47,9 +50,14 @@ from cql.bound.relations import (
     UnboundedSpec,
     Window,
     WindowSpec,
+    direct_inputs,
+    expressions,
     inputs,
     scans,
+    transform_expression,
     transform_expressions,
+    with_expressions,
+    with_inputs,
 )
 
 __all__ = [
@@ -90,9 +98,17 @@ __all__ = [
     "Window",
     "WindowSpec",
     "children",
+    "conjunction",
+    "conjuncts",
+    "direct_inputs",
+    "expressions",
     "has_subquery",
     "inputs",
     "scans",
+    "transform_expression",
     "transform_expressions",
     "walk",
+    "with_children",
+    "with_expressions",
+    "with_inputs",
 ]

@@ -7,8 +7,9 @@ ever leaves it), and the clock it lives on. All of it is derived from the node's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import cache
 
 from cql.ast import RelToStreamKind, SetKind
 from cql.bound.expressions import (
@@ -176,12 +177,18 @@ class Window(Rel):
 
 @dataclass(frozen=True, slots=True)
 class Filter(Rel):
+    """Of a relation, or, below a window, of a stream."""
+
     input: Rel
     predicate: Expr
 
     @property
     def schema(self) -> Schema:
         return self.input.schema
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
 
     @property
     def grows(self) -> bool:
@@ -197,7 +204,7 @@ def _stays_true(predicate: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Project(Rel):
-    """Duplicates stay. `names` name the columns of the result."""
+    """Duplicates stay. `names` name the columns of the result. Of a relation or of a stream."""
 
     input: Rel
     items: tuple[Expr, ...]
@@ -208,6 +215,10 @@ class Project(Rel):
         return tuple(
             Field(name, e.type, e.nullable) for name, e in zip(self.names, self.items, strict=True)
         )
+
+    @property
+    def is_stream(self) -> bool:
+        return self.input.is_stream
 
     @property
     def grows(self) -> bool:
@@ -370,16 +381,24 @@ class RelToStream(Rel):
         return True
 
 
+# Walking and rebuilding trees. A node's inputs and expressions are found by looking at its fields, so that
+# node classes of later phases take part without being listed here.
+
+
+def direct_inputs(rel: Rel) -> tuple[Rel, ...]:
+    """Return the streams and relations that a node is made from, those of subqueries left out."""
+    found: list[Rel] = []
+    for value in _values(rel):
+        if isinstance(value, Rel):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(part for part in value if isinstance(part, Rel))
+    return tuple(found)
+
+
 def inputs(rel: Rel) -> tuple[Rel, ...]:
     """Return the streams and relations that a node reads; those of subqueries come last."""
-    match rel:
-        case StreamScan() | RelationScan():
-            return ()
-        case Join() | SetOperation():
-            direct: tuple[Rel, ...] = (rel.left, rel.right)
-        case _:
-            direct = (rel.input,)  # type: ignore[attr-defined]
-    return direct + tuple(subqueries(rel))
+    return direct_inputs(rel) + tuple(subqueries(rel))
 
 
 def subqueries(rel: Rel) -> Iterator[Rel]:
@@ -392,17 +411,70 @@ def subqueries(rel: Rel) -> Iterator[Rel]:
 
 def expressions(rel: Rel) -> tuple[Expr, ...]:
     """Return a node's own expressions."""
-    match rel:
-        case Filter():
-            return (rel.predicate,)
-        case Project():
-            return rel.items
-        case Join():
-            return () if rel.condition is None else (rel.condition,)
-        case Aggregate():
-            filters = tuple(call.filter for call in rel.calls if call.filter is not None)
-            return (*rel.keys, *(a for call in rel.calls for a in call.arguments), *filters)
-    return ()
+    found: list[Expr] = []
+
+    def collect(expression: Expr) -> Expr:
+        found.append(expression)
+        return expression
+
+    for value in _values(rel):
+        _with_expressions(value, collect)
+    return tuple(found)
+
+
+def with_inputs(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
+    """Return a node with its direct inputs changed; the node itself if none is."""
+
+    def changed(value: object) -> object:
+        if isinstance(value, Rel):
+            return change(value)
+        if isinstance(value, tuple) and any(isinstance(part, Rel) for part in value):
+            return _same_or(value, tuple(changed(part) for part in value))
+        return value
+
+    return _rebuilt(rel, changed)
+
+
+def with_expressions(rel: Rel, change: Callable[[Expr], Expr]) -> Rel:
+    """Return a node with its own expressions changed; the node itself if none is."""
+    return _rebuilt(rel, lambda value: _with_expressions(value, change))
+
+
+def _with_expressions(value: object, change: Callable[[Expr], Expr]) -> object:
+    match value:
+        case Expr():
+            return change(value)
+        case AggregateCall():
+            arguments = tuple(change(argument) for argument in value.arguments)
+            condition = None if value.filter is None else change(value.filter)
+            return replace(value, arguments=arguments, filter=condition)
+        case tuple():
+            return _same_or(value, tuple(_with_expressions(part, change) for part in value))
+    return value
+
+
+def _values(rel: Rel) -> list[object]:
+    return [getattr(rel, name) for name in _field_names(type(rel))]
+
+
+@cache
+def _field_names(node: type[Rel]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(node) if f.name != "span")
+
+
+def _rebuilt(rel: Rel, change: Callable[[object], object]) -> Rel:
+    changes = {}
+    for name in _field_names(type(rel)):
+        before = getattr(rel, name)
+        after = change(before)
+        if after is not before:
+            changes[name] = after
+    return replace(rel, **changes) if changes else rel  # type: ignore[arg-type]
+
+
+def _same_or(before: tuple[object, ...], after: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the old tuple if the new one holds the very same objects."""
+    return before if all(a is b for a, b in zip(before, after, strict=True)) else after
 
 
 def scans(rel: Rel) -> Iterator[StreamScan | RelationScan]:
@@ -419,36 +491,8 @@ def transform_expressions(rel: Rel, change: Callable[[Expr, int], Expr | None], 
     `change` gets each expression and how many queries it lies inside of, and returns a replacement,
     or None to have its operands visited.
     """
-
-    def visit(expression: Expr) -> Expr:
-        return transform_expression(expression, change, depth)
-
-    def below(other: Rel) -> Rel:
-        return transform_expressions(other, change, depth)
-
-    match rel:
-        case StreamScan() | RelationScan():
-            return rel
-        case Filter():
-            return replace(rel, input=below(rel.input), predicate=visit(rel.predicate))
-        case Project():
-            return replace(rel, input=below(rel.input), items=tuple(visit(i) for i in rel.items))
-        case Join():
-            condition = None if rel.condition is None else visit(rel.condition)
-            return replace(rel, left=below(rel.left), right=below(rel.right), condition=condition)
-        case SetOperation():
-            return replace(rel, left=below(rel.left), right=below(rel.right))
-        case Aggregate():
-            calls = tuple(
-                replace(
-                    call,
-                    arguments=tuple(visit(a) for a in call.arguments),
-                    filter=None if call.filter is None else visit(call.filter),
-                )
-                for call in rel.calls
-            )
-            return replace(rel, input=below(rel.input), keys=tuple(visit(k) for k in rel.keys), calls=calls)
-    return replace(rel, input=below(rel.input))  # type: ignore[attr-defined, call-arg]
+    rel = with_inputs(rel, lambda below: transform_expressions(below, change, depth))
+    return with_expressions(rel, lambda expression: transform_expression(expression, change, depth))
 
 
 def transform_expression(

@@ -97,7 +97,7 @@ class Builder:
 
     def column_def(self, meta: Meta, c: Children) -> ast.ColumnDef:
         name, type_name, not_null = c
-        return ast.ColumnDef(name, type_name, not_null is not None, span=_span(meta))
+        return ast.ColumnDef(self.name(meta, [name]), type_name, not_null is not None, span=_span(meta))
 
     def type(self, meta: Meta, c: Children) -> ast.TypeName:
         word, *parameters = _present(c)

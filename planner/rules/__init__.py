@@ -1,0 +1,1 @@
+"""The rewrite rules: one rule, one file, one function; and the order in which they run."""

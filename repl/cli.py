@@ -1,0 +1,313 @@
+"""The command line `cql`: run, check and explain scripts, and start the shell.
+
+Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 an error in the user's
+text or data, 2 wrong usage, 3 the run failed; as shells have it, 130 after Ctrl-C and 141 when nobody reads the
+output any more. A Python traceback appears only with --debug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cql.catalog import Catalog
+from cql.errors import Code, CqlError, Diagnostic, fail, nearest
+from cql.session import Session
+from cql.settings import Settings
+from cql.source import NO_SPAN, Source, Span
+
+DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
+
+_SETTING = re.compile(r"[^\W\d][\w.]*=")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return OUTPUT_CLOSED
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        else:
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            _complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
+        return RUN_FAILED
+
+
+def _run(arguments: list[str]) -> int:
+    # A file name may hold bytes that the output's encoding has no character for.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    parser = _parser()
+    try:
+        options = parser.parse_args(list(_one_setting_each(arguments)))
+        settings = _settings(parser, options.set)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else WRONG_USAGE
+    commands = {"check": _check, "run": _run_script, "explain": _explain, "repl": _shell}
+    return commands[options.command](options, settings)
+
+
+# -------------------------------------------------------------------------------------------------- commands
+
+
+def _check(options: argparse.Namespace, settings: Settings) -> int:
+    """Parse and bind every file, each on its own, and say what it defines."""
+    worst = DONE
+    for name in options.files:
+        try:
+            catalog = _checked(name, settings)
+            print(f"{_shown(name)}: {_summary(catalog)}: ok", flush=True)
+        except CqlError as error:
+            worst = _report(error)
+    return worst
+
+
+def _run_script(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        _checked(options.file, settings)
+    except CqlError as error:
+        return _report(error)
+    return _not_yet(
+        "run",
+        "scripts cannot be run yet: the runtime is not part of this version",
+        f"cql check {options.file} parses and binds the script",
+    )
+
+
+def _explain(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        catalog = _checked(options.file, settings)
+        if options.query is not None:
+            catalog.query(options.query)
+    except CqlError as error:
+        return _report(error.within(Source(_shown(options.file), "")))
+    return _not_yet(
+        "explain",
+        "plans cannot be shown yet: the planner is not part of this version",
+        f"cql check {options.file} parses and binds the script",
+    )
+
+
+def _shell(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        if options.file is not None:
+            _checked(options.file, settings)
+    except CqlError as error:
+        return _report(error)
+    return _not_yet(
+        "repl",
+        "the interactive shell is not part of this version yet",
+        "cql check FILE parses and binds a script; cql check - reads it from standard input",
+    )
+
+
+def _not_yet(command: str, message: str, hint: str) -> int:
+    _complain(f"cql {command}: {Code.NOT_AVAILABLE.text}: {message}\n  hint: {hint}")
+    return RUN_FAILED
+
+
+# ----------------------------------------------------------------------------------------- reading and checking
+
+
+def _checked(name: str, settings: Settings) -> Catalog:
+    """Return what a script defines; raises with all that is wrong in it."""
+    source = _read(name)
+    session = Session(Catalog(settings=settings))
+    session.run(source.text, source.name)
+    return session.catalog
+
+
+def _read(name: str) -> Source:
+    """Return the text of a file, or of standard input for `-`."""
+    shown = _shown(name)
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except FileNotFoundError:
+        raise _unreadable(name, f"there is no file '{name}'", candidates=_similar_files(name)) from None
+    except IsADirectoryError:
+        raise _unreadable(name, f"'{name}' is a folder", "name a script inside it") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _unreadable(name, f"'{name}' cannot be read: {reason}") from None
+    try:
+        if b"\0" in data:
+            raise fail(
+                Code.ENCODING,
+                "this is not a text file",
+                hint="a script is UTF-8 text; a text saved as UTF-16 has to be saved as UTF-8",
+            ).within(Source(shown, ""))
+        return Source(shown, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _not_utf8(shown, data, error.start) from None
+
+
+def _unreadable(name: str, message: str, hint: str | None = None, candidates: Sequence[str] = ()) -> CqlError:
+    return CqlError([Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), ""))
+
+
+def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
+    """Return the error for a byte that is no UTF-8, pointing at it."""
+    before = data[:at].decode("utf-8-sig")
+    source = Source(shown, before + data[at:].decode("utf-8", errors="replace"))
+    place = Span(len(before), len(before) + 1)
+    message = f"the byte 0x{data[at]:02X} is not UTF-8 text"
+    return fail(Code.ENCODING, message, place, hint="save the file as UTF-8").within(source)
+
+
+def _similar_files(name: str) -> list[str]:
+    path = Path(name)
+    try:
+        return [str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)]
+    except OSError:
+        return []
+
+
+def _shown(name: str) -> str:
+    return "<stdin>" if name == "-" else name
+
+
+def _summary(catalog: Catalog) -> str:
+    """Return what a catalog holds in words: `3 streams, 1 view, 5 queries`."""
+    counts = (
+        (len(catalog.streams), "stream", "streams"),
+        (len(catalog.relations), "relation", "relations"),
+        (len(catalog.views), "view", "views"),
+        (len(catalog.queries), "query", "queries"),
+    )
+    parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
+    return ", ".join(parts) or "nothing defined"
+
+
+def _report(error: CqlError) -> int:
+    _complain(error.render())
+    return USER_ERROR
+
+
+def _complain(text: str) -> None:
+    sys.stdout.flush()
+    print(text, file=sys.stderr, flush=True)
+
+
+def _discard_output() -> None:
+    """Send what is still buffered nowhere, so that Python does not fail again when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+
+
+# ------------------------------------------------------------------------------------------------- arguments
+
+
+def _one_setting_each(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments with `--set a=1 b=2` written as `--set a=1 --set b=2`.
+
+    >>> list(_one_setting_each(["--set", "a=1", "b=2", "x.cql"]))
+    ['--set', 'a=1', '--set', 'b=2', 'x.cql']
+    """
+    before: list[str] = []
+    for argument in arguments:
+        if before[-2:-1] == ["--set"] and _SETTING.match(argument):
+            yield "--set"
+            before.append("--set")
+        yield argument
+        before.append(argument)
+
+
+def _settings(parser: argparse.ArgumentParser, given: Sequence[str]) -> Settings:
+    """Return the settings that the `--set` options give; leaves by way of the parser if one is wrong."""
+    settings = Settings()
+    for item in given:
+        key, mark, value = item.partition("=")
+        if not mark:
+            parser.error(f"--set {item}: write key=value")
+        try:
+            settings = settings.changed(key.strip(), value.strip())
+        except CqlError as error:
+            problem = error.diagnostics[0]
+            advice = problem.advice()
+            parser.error(f"--set {item}: {problem.message}" + (f" ({advice})" if advice else ""))
+    return settings
+
+
+class _Version(argparse.Action):
+    """Prints the version; it is looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        from importlib import metadata
+
+        print(f"cql {metadata.version('cql-on-spark')}")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    everywhere = argparse.ArgumentParser(add_help=False)
+    everywhere.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show Python tracebacks of internal errors"
+    )
+    setting = argparse.ArgumentParser(add_help=False)
+    setting.add_argument(
+        "--set", action="append", default=[], metavar="key=value",
+        help="change a setting before the script starts, as SET key = value does; can be repeated",
+    )  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="cql",
+        description="Continuous queries over streams and relations, on Spark.",
+        epilog="A FILE of - is standard input. STREAM scripts (table : .., query : ..) are recognised.\n"
+        "Exit codes: 0 done, 1 an error in the script or data, 2 wrong usage, 3 the run failed.\n\n"
+        "example:\n  cql check auction.cql",
+        formatter_class=layout,
+        allow_abbrev=False,
+        parents=[everywhere],
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.set_defaults(set=[])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+
+    def command(name: str, summary: str, example: str, *more: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".", epilog=f"example:\n  {example}",
+            formatter_class=layout, allow_abbrev=False, parents=[everywhere, *more],
+        )  # fmt: skip
+
+    run = command("run", "execute a script (not part of this version yet)",
+                  "cql run auction.cql --engine local --output jsonl --set range_bounds=closed", setting)  # fmt: skip
+    run.add_argument("file", metavar="FILE", help="the script")
+    run.add_argument("--engine", choices=("spark", "local"), default="spark",
+                     help="where it runs: on Spark (the default), or in this process")  # fmt: skip
+    run.add_argument("--output", choices=("table", "jsonl"), default="table",
+                     help="how results without a sink are printed: as tables (the default), or as JSON lines")  # fmt: skip
+
+    check = command("check", "parse and bind scripts and report all that is wrong",
+                    "cql check auction.cql traffic.cql", setting)  # fmt: skip
+    check.add_argument("files", metavar="FILE", nargs="+", help="a script; each is checked on its own")
+
+    explain = command("explain", "print the plan of what a script registers (not part of this version yet)",
+                      "cql explain auction.cql --query hot --format mermaid", setting)  # fmt: skip
+    explain.add_argument("file", metavar="FILE", help="the script")
+    explain.add_argument("--query", metavar="NAME", help="only the plan of this query")
+    explain.add_argument("--format", choices=("text", "json", "dot", "mermaid"), default="text",
+                         help="how the plan is written (default: text)")  # fmt: skip
+
+    repl = command("repl", "start the interactive shell (not part of this version yet)", "cql repl auction.cql")
+    repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
