@@ -171,8 +171,10 @@ class Catalog(BaseModel):
         known = [table.name for table in self.tables()] + list(also)
         hint = None if known else "nothing is defined yet: CREATE STREAM name (..) TIMESTAMP BY .."
         candidates = nearest(name, known)
-        if known and not candidates:
-            hint = "defined are " + ", ".join(known[:8]) + (", .." if len(known) > 8 else "")
+        if name.casefold() in self.queries:
+            hint, candidates = "it is a query; to read a result in other queries, CREATE VIEW name AS query", ()
+        elif known and not candidates:
+            hint = "defined so far: " + ", ".join(known[:8]) + (", .." if len(known) > 8 else "")
         raise fail(Code.UNKNOWN_TABLE, f"there is no stream, relation or view '{name}'", span, hint, candidates)
 
     def query(self, name: str, span: Span = NO_SPAN) -> QueryDef:
@@ -225,7 +227,8 @@ class Catalog(BaseModel):
             self.table(name, span)
         users = [] if kind == "QUERY" else self.dependants(name)
         if users:
-            raise fail(Code.IN_USE, f"'{name}' is used by {', '.join(users)}", span, hint="drop these first")
+            raise fail(Code.IN_USE, f"'{name}' is used by {', '.join(users)}", span,
+                       hint=f"drop {', '.join(users)} first")
         del home[name.casefold()]
 
     def set(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> None:

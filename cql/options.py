@@ -95,7 +95,7 @@ def check_query_options(options: Sequence[ast.Option]) -> None:
     for option in options:
         if option.key.key in LATER_QUERY_OPTIONS:
             raise fail(Code.NOT_AVAILABLE, f"'{option.key.text}' belongs to the load shedder, which this version "
-                       "does not have yet", option.key.span)
+                       "does not have yet", option.key.span, hint="leave it out for now")
     problems = _unknown(options, LATER_QUERY_OPTIONS, "a query")
     if problems:
         raise CqlError(problems)
@@ -103,9 +103,11 @@ def check_query_options(options: Sequence[ast.Option]) -> None:
 
 def _unknown(options: Sequence[ast.Option], known: Iterable[str], owner: str) -> list[Diagnostic]:
     spelled = {name.casefold() for name in known}
+    names = sorted(known)
+    listed = f"its options are {', '.join(names)}" if len(names) <= 10 else None
     return [
         Diagnostic(Code.UNKNOWN_OPTION, f"{owner} has no option '{option.key.text}'", option.key.span,
-                   candidates=nearest(option.key.text, sorted(known)))
+                   None if nearest(option.key.text, names) else listed, nearest(option.key.text, names))
         for option in options
         if option.key.key not in spelled
     ]

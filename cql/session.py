@@ -7,8 +7,9 @@ complaints about those names are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from cql import ast
 from cql.binder import bind_query, bind_statement
@@ -22,6 +23,13 @@ from cql.options import option_text
 from cql.parsing import parse_script
 from cql.settings import Settings
 from cql.source import Source
+
+# How the text of a definition begins, with one of its two words perhaps misspelt.
+_DEFINING = re.compile(
+    r"""\b(?:(?:CREATE|REGISTER)\s+\w+|(?!DROP|EXPLAIN)\w+\s+(?:STREAM|RELATION|VIEW|QUERY))
+        \s+("[^"]+"|`[^`]+`|\w+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 SHOWABLE = ("STREAMS", "RELATIONS", "VIEWS", "QUERIES", "FUNCTIONS", "STATS", "SETTINGS")
 
@@ -69,12 +77,16 @@ class Session:
         parsed = parse_script(source)
         outcomes: list[Outcome] = []
         problems = list(parsed.diagnostics)
-        for statement in parsed.statements:
+        if parsed.diagnostics:
+            read = {name for statement in parsed.statements for name in _names_defined(statement)}
+            self._missing |= {_key(match[1]) for match in _DEFINING.finditer(source.text)} - read
+        for at, statement in enumerate(parsed.statements):
             try:
                 outcomes.append(self.run_statement(statement))
             except CqlError as error:
-                problems.extend(d for d in error.diagnostics if not self._follows_from_earlier(d, source))
-                self._missing.update(_names_defined(statement))
+                unexplained = [d for d in error.diagnostics if not self._follows_from_earlier(d, source)]
+                problems.extend(_defined_later(d, source, parsed.statements[at + 1 :]) for d in unexplained)
+                self._missing |= _names_defined(statement)
         return outcomes, sorted(problems, key=lambda diagnostic: diagnostic.span)
 
     def run_statement(self, statement: ast.Statement) -> Outcome:
@@ -123,9 +135,8 @@ class Session:
         self.catalog.set(statement.key.text, text, statement.key.span, statement.value.span)
 
     def _follows_from_earlier(self, diagnostic: Diagnostic, source: Source) -> bool:
-        if diagnostic.code not in (Code.UNKNOWN_TABLE, Code.UNKNOWN_QUERY):
-            return False
-        return source.text[diagnostic.span.start : diagnostic.span.end].strip('"`').casefold() in self._missing
+        unknown = diagnostic.code in (Code.UNKNOWN_TABLE, Code.UNKNOWN_QUERY)
+        return unknown and _named(diagnostic, source) in self._missing
 
     # Asking
 
@@ -197,8 +208,27 @@ class Session:
 
 
 def _names_defined(statement: ast.Statement) -> set[str]:
-    name = getattr(statement, "name", None)
-    return {name.key} if isinstance(name, ast.Name) else set()
+    return {statement.name.key} if isinstance(statement, Defining) else set()
+
+
+def _key(name: str) -> str:
+    return name.strip('"`').casefold()
+
+
+def _named(diagnostic: Diagnostic, source: Source) -> str:
+    return _key(source.text[diagnostic.span.start : diagnostic.span.end])
+
+
+def _defined_later(diagnostic: Diagnostic, source: Source, rest: Sequence[ast.Statement]) -> Diagnostic:
+    """Return a complaint about an unknown name with better advice if a later statement defines it."""
+    if diagnostic.code is not Code.UNKNOWN_TABLE:
+        return diagnostic
+    tables = (statement for statement in rest if not isinstance(statement, ast.RegisterQuery))
+    later = next((table for table in tables if _named(diagnostic, source) in _names_defined(table)), None)
+    if later is None:
+        return diagnostic
+    line, _ = source.position(later.span.start)
+    return replace(diagnostic, hint=f"line {line} defines it; statements run in order", candidates=())
 
 
 def _listing(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Listing:

@@ -104,11 +104,17 @@ def parse_type(text: str) -> DataType:
     match = _TYPE_TEXT.match(text)
     if not match:
         raise ValueError(f"'{text}' is not a type")
-    return type_from_words(match[1], [int(group) for group in match.groups()[1:] if group is not None])
+    try:
+        return type_from_words(match[1], [int(group) for group in match.groups()[1:] if group is not None])
+    except LookupError as error:
+        raise ValueError(*error.args) from None
 
 
 def type_from_words(word: str, parameters: list[int]) -> DataType:
-    """Return the type of a type word with its parameters; raises ValueError with the reason."""
+    """Return the type of a type word with its parameters.
+
+    Raises LookupError for a word that names no type and ValueError for parameters that it does not take.
+    """
     upper = word.upper()
     if upper in ("DECIMAL", "NUMERIC"):
         if len(parameters) > 2:
@@ -148,6 +154,19 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     scale = max(a.scale, b.scale)
     whole = max(a.precision - a.scale, b.precision - b.scale)
     return _bounded(whole + scale, scale, keep_whole=True)
+
+
+def castable(source: DataType, target: DataType) -> bool:
+    """Tell whether CAST converts values of one type to another.
+
+    >>> castable(TIMESTAMP, BIGINT), castable(TIMESTAMP, BOOLEAN)
+    (True, False)
+    """
+    if source == target or source.kind is Kind.NULL or Kind.STRING in (source.kind, target.kind):
+        return True
+    if source.is_numeric:
+        return target.is_numeric or target.kind in (Kind.BOOLEAN, Kind.TIMESTAMP)
+    return source.kind in (Kind.BOOLEAN, Kind.TIMESTAMP) and target.is_numeric
 
 
 def arithmetic_type(operator: str, left: DataType, right: DataType) -> DataType | None:

@@ -1,8 +1,8 @@
 """The command line `cql`: run, check and explain scripts, and start the shell.
 
 Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 an error in the user's
-text or data, 2 wrong usage, 3 the run failed; as shells have it, 130 after Ctrl-C and 141 when nobody reads the
-output any more. A Python traceback appears only with --debug.
+text or data, 2 wrong usage, 3 the run failed; and, as shells have it, 130 after Ctrl-C and 141 when nobody
+reads the output any more. A Python traceback appears only with --debug.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cql.source import NO_SPAN, Source, Span
 
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
 
+_NOT_YET = "(not part of this version yet)"
 _SETTING = re.compile(r"[^\W\d][\w.]*=")
 
 
@@ -121,7 +122,7 @@ def _not_yet(command: str, message: str, hint: str) -> int:
     return RUN_FAILED
 
 
-# ----------------------------------------------------------------------------------------- reading and checking
+# ---------------------------------------------------------------------------------------- reading and checking
 
 
 def _checked(name: str, settings: Settings) -> Catalog:
@@ -157,7 +158,9 @@ def _read(name: str) -> Source:
 
 
 def _unreadable(name: str, message: str, hint: str | None = None, candidates: Sequence[str] = ()) -> CqlError:
-    return CqlError([Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), ""))
+    return CqlError(
+        [Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), "")
+    )
 
 
 def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
@@ -172,7 +175,9 @@ def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
 def _similar_files(name: str) -> list[str]:
     path = Path(name)
     try:
-        return [str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)]
+        return [
+            str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)
+        ]
     except OSError:
         return []
 
@@ -255,58 +260,87 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    layout = argparse.RawDescriptionHelpFormatter
-    everywhere = argparse.ArgumentParser(add_help=False)
-    everywhere.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show Python tracebacks of internal errors"
-    )
-    setting = argparse.ArgumentParser(add_help=False)
-    setting.add_argument(
-        "--set", action="append", default=[], metavar="key=value",
-        help="change a setting before the script starts, as SET key = value does; can be repeated",
-    )  # fmt: skip
+    debug = argparse.ArgumentParser(add_help=False)
+    # Without a default, so that a subcommand does not undo a --debug before it.
+    debug.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     parser = argparse.ArgumentParser(
         prog="cql",
         description="Continuous queries over streams and relations, on Spark.",
-        epilog="A FILE of - is standard input. STREAM scripts (table : .., query : ..) are recognised.\n"
+        epilog="A FILE of - is standard input; scripts of Stanford's STREAM are recognised.\n"
         "Exit codes: 0 done, 1 an error in the script or data, 2 wrong usage, 3 the run failed.\n\n"
         "example:\n  cql check auction.cql",
-        formatter_class=layout,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        parents=[everywhere],
+        parents=[debug],
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.set_defaults(set=[])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
 
-    def command(name: str, summary: str, example: str, *more: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def command(name: str, summary: str, example: str) -> argparse.ArgumentParser:
         return commands.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + ".", epilog=f"example:\n  {example}",
-            formatter_class=layout, allow_abbrev=False, parents=[everywhere, *more],
-        )  # fmt: skip
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            parents=[debug],
+        )
 
-    run = command("run", "execute a script (not part of this version yet)",
-                  "cql run auction.cql --engine local --output jsonl --set range_bounds=closed", setting)  # fmt: skip
-    run.add_argument("file", metavar="FILE", help="the script")
-    run.add_argument("--engine", choices=("spark", "local"), default="spark",
-                     help="where it runs: on Spark (the default), or in this process")  # fmt: skip
-    run.add_argument("--output", choices=("table", "jsonl"), default="table",
-                     help="how results without a sink are printed: as tables (the default), or as JSON lines")  # fmt: skip
-
-    check = command("check", "parse and bind scripts and report all that is wrong",
-                    "cql check auction.cql traffic.cql", setting)  # fmt: skip
-    check.add_argument("files", metavar="FILE", nargs="+", help="a script; each is checked on its own")
-
-    explain = command("explain", "print the plan of what a script registers (not part of this version yet)",
-                      "cql explain auction.cql --query hot --format mermaid", setting)  # fmt: skip
-    explain.add_argument("file", metavar="FILE", help="the script")
-    explain.add_argument("--query", metavar="NAME", help="only the plan of this query")
-    explain.add_argument("--format", choices=("text", "json", "dot", "mermaid"), default="text",
-                         help="how the plan is written (default: text)")  # fmt: skip
-
-    repl = command("repl", "start the interactive shell (not part of this version yet)", "cql repl auction.cql")
+    _add_run(
+        command("run", f"execute a script {_NOT_YET}", "cql run auction.cql --engine local --output jsonl")
+    )
+    _add_check(command("check", "parse and bind scripts, and report all errors", "cql check a.cql b.cql"))
+    explain = "print the plan of what a script registers"
+    _add_explain(command("explain", f"{explain} {_NOT_YET}", "cql explain a.cql --query hot --format dot"))
+    repl = command("repl", f"start the interactive shell {_NOT_YET}", "cql repl auction.cql")
     repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
     return parser
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    run.add_argument("file", metavar="FILE", help="the script")
+    _add_set(run)
+    run.add_argument(
+        "--engine",
+        choices=("spark", "local"),
+        default="spark",
+        help="where the script runs: on Spark (the default), or in this process",
+    )
+    run.add_argument(
+        "--output",
+        choices=("table", "jsonl"),
+        default="table",
+        help="how results without a sink are printed: as tables (the default), or as JSON lines",
+    )
+
+
+def _add_check(check: argparse.ArgumentParser) -> None:
+    check.add_argument("files", metavar="FILE", nargs="+", help="a script; each is checked on its own")
+    _add_set(check)
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("file", metavar="FILE", help="the script")
+    _add_set(explain)
+    explain.add_argument("--query", metavar="NAME", help="show only the plan of this query")
+    explain.add_argument(
+        "--format",
+        choices=("text", "json", "dot", "mermaid"),
+        default="text",
+        help="how the plan is written (default: text)",
+    )
+
+
+def _add_set(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="change a setting first, as SET key = value in a script does; can be repeated",
+    )
 
 
 if __name__ == "__main__":

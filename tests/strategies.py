@@ -165,7 +165,7 @@ def sort_keys(depth: int) -> SearchStrategy[ast.SortKey]:
     return st.builds(ast.SortKey, expressions(depth), st.booleans(), maybe(st.booleans()))
 
 
-# -------------------------------------------------------------------------------------------------- inputs
+# ----------------------------------------------------------------------------------------------------- inputs
 
 windows = st.one_of(
     st.builds(ast.RangeWindow, interval_literals, maybe(interval_literals)),
@@ -192,7 +192,7 @@ def inputs(depth: int = DEPTH) -> SearchStrategy[ast.TableRef]:
     )
 
 
-# -------------------------------------------------------------------------------------------------- queries
+# ---------------------------------------------------------------------------------------------------- queries
 
 
 @cache
@@ -228,7 +228,7 @@ def queries(depth: int = DEPTH) -> SearchStrategy[ast.Query]:
     )
 
 
-# ------------------------------------------------------------------------------------------------ statements
+# ------------------------------------------------------------------------------------------------- statements
 
 column_defs = some(st.builds(ast.ColumnDef, names, types, st.booleans()))
 plain_values = numbers | strings | booleans | st.builds(ast.Unary, st.just("-"), numbers)
@@ -267,7 +267,7 @@ def statements(depth: int = DEPTH) -> SearchStrategy[ast.Statement]:
     )
 
 
-# ------------------------------------------------------------------------------------------ use in tests
+# ----------------------------------------------------------------------------------------------- use in tests
 
 
 def inputs_to_try(usually: int) -> int:

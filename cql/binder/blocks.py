@@ -18,9 +18,10 @@ from cql.binder.inputs import bind_inputs
 from cql.binder.ordering import position, sort_key
 from cql.binder.scope import Scope
 from cql.bound.relations import transform_expression
-from cql.errors import Code, fail
+from cql.errors import Code, CqlError, fail
 from cql.functions.aggregates import AGGREGATES
 from cql.printer import to_text
+from cql.source import Span
 
 if TYPE_CHECKING:
     from cql.binder.queries import QueryBinder
@@ -46,6 +47,7 @@ class BlockBinder:
     scope: Scope = field(default_factory=Scope)
     keys: tuple[bound.Expr, ...] = ()
     grouped: bool = False
+    stars: frozenset[Span] = frozenset()
 
     def bind(
         self, select: ast.Select, order: Sequence[ast.SortKey] = (), limit: int | None = None
@@ -53,6 +55,7 @@ class BlockBinder:
         """Return the bound block, with a top-n on top if there is one."""
         source = bind_inputs(self.binder, select.inputs, self.outer)
         self.scope = Scope(list(source.inputs), self.outer)
+        self.stars = frozenset(item.span for item in select.items if isinstance(item, ast.Star))
         rel = source.rel
         where, keys, items, having, sort_nodes = self._expressions(select, order)
         if where is not None:
@@ -72,12 +75,14 @@ class BlockBinder:
         bound.Expr | None, list[bound.Expr], list[Item], bound.Expr | None, list[tuple[ast.SortKey, bound.Expr]]
     ]:
         """Bind everything over the rows of FROM and report what is wrong anywhere."""
-        plain = ExpressionBinder(self.binder.catalog, self.scope, "WHERE", self.binder.subquery)
         aliases = {
             item.alias.key: item.expression
             for item in select.items
             if isinstance(item, ast.SelectItem) and item.alias
         }
+        plain = ExpressionBinder(
+            self.binder.catalog, self.scope, "WHERE", self.binder.subquery, later=frozenset(aliases)
+        )
         collecting = replace(plain, place="SELECT", aggregates=self.aggregates)
         where: list[bound.Expr] = []
         keys: list[bound.Expr] = []
@@ -115,7 +120,7 @@ class BlockBinder:
         item = select.items[at]
         if isinstance(item, ast.Star):
             raise fail(Code.NOT_GROUPED, "a position cannot stand for *", node.span, hint="name the columns")
-        return replace(grouping, place="GROUP BY (by position)").bind(item.expression)
+        return replace(grouping, place=f"GROUP BY {at + 1}").bind(item.expression)
 
     def _sort_node(self, ordering: ExpressionBinder, key: ast.SortKey, select: ast.Select) -> bound.Expr:
         node = key.expression
@@ -147,7 +152,8 @@ class BlockBinder:
         if call.arguments or call.distinct or call.filter:
             raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() takes nothing in its parentheses", node.span)
         if not node.order:
-            raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() needs ORDER BY inside OVER (..)", node.span)
+            raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() needs ORDER BY inside OVER (..)", node.span,
+                       hint="say which row comes first: OVER (PARTITION BY .. ORDER BY ..)")
         return node
 
     # Groups
@@ -192,11 +198,20 @@ class BlockBinder:
                     at, depth, key_name, type=part.type, nullable=part.nullable, span=part.span
                 )
             if isinstance(part, bound.ColumnRef):
-                raise fail(Code.NOT_GROUPED, f"'{part.name}' is neither grouped nor inside an aggregate", part.span,
-                           hint=f"add it to GROUP BY, or choose one value: MAX({part.name})")
+                raise self._not_grouped(part)
             return None
 
         return transform_expression(expression, change)
+
+    def _not_grouped(self, column: bound.ColumnRef) -> CqlError:
+        if column.span in self.stars:
+            message = "* takes columns that are neither grouped nor inside an aggregate"
+            hint = "name the columns of GROUP BY and the aggregates instead"
+            return fail(Code.NOT_GROUPED, message, column.span, hint)
+        grouping = "add it to GROUP BY" if self.keys else f"write GROUP BY {column.name}"
+        message = f"'{column.name}' is neither grouped nor inside an aggregate"
+        hint = f"{grouping}, or choose one value: MAX({column.name})"
+        return fail(Code.NOT_GROUPED, message, column.span, hint)
 
     # The result
 
@@ -207,8 +222,10 @@ class BlockBinder:
         numberings = [item for item in items if item.numbering is not None]
         if numberings:
             if len(numberings) > 1 or select.distinct or limit is not None:
-                raise fail(Code.BAD_ROW_NUMBER, "a block with ROW_NUMBER has only one, and no DISTINCT or LIMIT",
-                           select.span, hint="put the rest into a query around it")
+                second = numberings[-1].numbering if len(numberings) > 1 else None
+                message = "a SELECT with ROW_NUMBER has only one, and no DISTINCT or LIMIT"
+                raise fail(Code.BAD_ROW_NUMBER, message, second.span if second else select.span,
+                           hint="put the rest into a query around it")
             return self._numbered_block(rel, select, items)
         names = list(_unique([item.name for item in items]))
         columns = [item.expression for item in items if item.expression is not None]
@@ -218,7 +235,8 @@ class BlockBinder:
             expression = self._regrouped(node) if self.grouped else node
             sort_keys.append(sort_key(key, _place_in(columns, expression)))
         if select.distinct and len(columns) > visible:
-            raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", order[0][0].span)
+            raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", order[0][0].span,
+                       hint="select it too, or leave DISTINCT out")
         names += [f"sort{at}" for at in range(len(columns) - visible)]
         result: bound.Rel = bound.Project(rel, tuple(columns), tuple(names), span=select.span)
         if select.distinct:

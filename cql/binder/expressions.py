@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -36,7 +37,20 @@ _OPERATORS = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "mod", "||": "concat",
     "=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }
-_DATE_PATTERN = re.compile(r"(?:'[^']*'|[yMdHhmsSaE]+|[^A-Za-z'])*")
+_TUMBLING = "a window goes after the stream's name: [Range 10 Seconds Slide 10 Seconds]"
+_NO_NOW = "a query has no clock to ask; to look at what is recent, use a window: FROM s [Range 10 Seconds]"
+_ELSEWHERE = {
+    "row_number": "ROW_NUMBER needs OVER (PARTITION BY .. ORDER BY ..)",
+    "tumble": _TUMBLING, "hop": _TUMBLING, "window": _TUMBLING, "session": _TUMBLING,
+    "now": _NO_NOW, "current_timestamp": _NO_NOW,
+    "average": "it is called AVG", "mean": "it is called AVG", "len": "it is called length",
+    "ifnull": "it is called coalesce", "nvl": "it is called coalesce", "isnull": "write x IS NULL",
+    "if": "write CASE WHEN condition THEN x ELSE y END",
+    "to_timestamp": "write CAST(x AS TIMESTAMP)", "to_char": "it is called date_format",
+}
+"""What functions of other systems are in CQL."""
+
+_DATE_PATTERN = re.compile(r"(?:'[^']*'|[yMdHhmsSaE]|[^A-Za-z'])*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,8 @@ class ExpressionBinder:
     """Binds expressions at one place of one block.
 
     `aggregates` collects them where they are allowed and is None where they are not; `place` names the
-    clause for messages; `bind_subquery` binds a query that may refer to this block's columns.
+    clause for messages; `bind_subquery` binds a query that may refer to this block's columns; `aliases` are
+    names of the select list that may be used here, `later` those that may not.
     """
 
     catalog: Catalog
@@ -73,6 +88,7 @@ class ExpressionBinder:
     bind_subquery: Callable[[ast.Query, Scope], bound.Rel]
     aggregates: Aggregates | None = None
     aliases: dict[str, ast.Expression] = field(default_factory=dict)
+    later: frozenset[str] = frozenset()
 
     def bind(self, node: ast.Expression) -> bound.Expr:
         """Return the bound expression; raises with everything that is wrong in it."""
@@ -86,7 +102,9 @@ class ExpressionBinder:
         if expression.type.kind is Kind.NULL:
             return convert(expression, t.BOOLEAN)
         if expression.type.kind is not Kind.BOOLEAN:
-            raise fail(Code.TYPE_MISMATCH, f"{self.place} needs a condition, not {expression.type}", node.span)
+            message = f"{self.place} needs a condition, not {expression.type}"
+            raise fail(Code.TYPE_MISMATCH, message, node.span,
+                       hint="a condition is a comparison or something else that is true or false")
         return expression
 
     def bind_all(self, nodes: Sequence[ast.Expression]) -> list[bound.Expr]:
@@ -126,9 +144,14 @@ class ExpressionBinder:
                 if node.name.key in self.aliases:
                     return replace(self, aliases={}).bind(self.aliases[node.name.key])
                 if self.scope.row(node.name):
+                    column = next(self.scope.columns_of(self.scope.input(node.name)))
                     raise fail(Code.TYPE_MISMATCH, f"'{node.name.text}' is an input, not a column", node.span,
-                               hint=f"a whole row stands only before IN: {node.name.text} IN (SELECT ..); "
-                                    f"a column is {node.name.text}.name") from None
+                               hint=f"name one of its columns, such as {node.name.text}.{column.name}; "
+                                    "a whole row stands only before IN (SELECT ..)") from None
+                if node.name.key in self.later:
+                    raise fail(Code.UNKNOWN_COLUMN, f"'{node.name.text}' is a name of the select list, which "
+                               f"{self.place} cannot use", node.span,
+                               hint="repeat the expression, or name it in a subquery or view") from None
             raise
 
     # Operators
@@ -145,6 +168,8 @@ class ExpressionBinder:
         return self._call("negate", [operand], node.span, f"unary {node.operator}")
 
     def _binary(self, node: ast.Binary) -> bound.Expr:
+        if isinstance(node.left, ast.Row):
+            return self._row(node.left)
         left, right = self.bind_all([node.left, node.right])
         if node.operator.endswith("DISTINCT FROM"):
             distinct = self._call("is_distinct", self._times([left, right]), node.span, node.operator)
@@ -219,7 +244,7 @@ class ExpressionBinder:
             return operand
         if operand.type.kind is Kind.NULL:
             return convert(operand, target)
-        if not _castable(operand.type, target):
+        if not t.castable(operand.type, target):
             raise fail(Code.TYPE_MISMATCH, f"{operand.type} cannot be converted to {target}", node.span)
         if t.common_type(operand.type, target) == target:
             return replace(convert(operand, target), span=node.span)
@@ -235,11 +260,11 @@ class ExpressionBinder:
                        hint=f"it takes {one_of([*EXTRACT_FIELDS, 'epoch'])}", candidates=nearest(part, EXTRACT_FIELDS))
         operand = self.bind(node.operand)
         name = bound.Literal(part, type=t.STRING, nullable=False, span=node.field.span)
-        call = self._call("extract", [name, operand], node.span, "EXTRACT")
-        return replace(call, type=EXTRACT_FIELDS[part])
+        return self._call("extract", [name, operand], node.span, "EXTRACT")
 
     def _row(self, node: ast.Row) -> bound.Expr:
-        raise fail(Code.BAD_SUBQUERY, "a row stands before IN (SELECT ..) only", node.span)
+        raise fail(Code.BAD_SUBQUERY, "a row stands before IN (SELECT ..) only", node.span,
+                   hint="compare the columns one by one, joined by AND")
 
     # Subqueries
 
@@ -247,8 +272,9 @@ class ExpressionBinder:
         operands = self._row_operands(node.operand)
         query = self.bind_subquery(node.query, self.scope)
         if len(operands) != len(query.schema):
-            raise fail(Code.COLUMN_COUNT, f"{len(operands)} values are compared with {len(query.schema)} columns",
-                       node.span, hint="the query after IN selects as many columns as stand before IN")
+            raise fail(Code.COLUMN_COUNT, f"{_counted(len(operands), 'value')} before IN, and the query "
+                       f"has {_counted(len(query.schema), 'column')}", node.span,
+                       hint="the query selects as many columns as stand before IN")
         common: list[DataType] = []
         for at, column in enumerate(query.schema):
             if operands[at].type.kind is Kind.STRING and column.type.kind is Kind.TIMESTAMP:
@@ -303,9 +329,9 @@ class ExpressionBinder:
         function = CALLABLE.get(key) or self.catalog.functions.get(key)
         if function is None:
             known = [*CALLABLE, *AGGREGATES, *self.catalog.functions, *self.catalog.aggregates]
-            hint = "ROW_NUMBER needs OVER (PARTITION BY .. ORDER BY ..)" if key == "row_number" else None
-            candidates = () if hint else nearest(key, known)
-            hint = hint or (None if candidates else "SHOW FUNCTIONS lists them")
+            hint = _ELSEWHERE.get(key)
+            candidates = () if hint else nearest(key, [*known, "istream", "dstream", "rstream"])
+            hint = hint or "SHOW FUNCTIONS lists them all"
             raise fail(Code.UNKNOWN_FUNCTION, f"there is no function '{node.function.text}'", node.function.span,
                        hint, candidates)
         if node.distinct or node.filter or any(isinstance(a, ast.Star) for a in node.arguments):
@@ -329,8 +355,11 @@ class ExpressionBinder:
         if node.filter:
             condition = replace(inner, place="FILTER").condition(node.filter)
         if any(isinstance(argument, ast.Star) for argument in node.arguments):
-            if node.function.key != "count" or node.distinct:
+            if node.function.key != "count":
                 raise fail(Code.BAD_ARGUMENTS, f"only COUNT takes *, not {name}", node.span)
+            if node.distinct:
+                raise fail(Code.BAD_ARGUMENTS, "COUNT(DISTINCT *) counts nothing in particular", node.span,
+                           hint="name a column, or count the rows of a subquery: FROM (SELECT DISTINCT * FROM ..)")
             call = bound.AggregateCall("count", (), t.BIGINT, False, filter=condition, span=node.span)
             return self.aggregates.reference(call)
         arguments = inner.bind_all([a for a in node.arguments if isinstance(a, ast.Expression)])
@@ -353,7 +382,8 @@ class ExpressionBinder:
         try:
             signature = function.rule([argument.type for argument in arguments])
         except BadArguments as error:
-            raise fail(Code.BAD_ARGUMENTS, f"{name}: {error}", node.span, hint=f"usage: {function.usage}") from None
+            raise fail(Code.BAD_ARGUMENTS, _about(name, str(error), arguments), node.span,
+                       hint=f"usage: {function.usage}") from None
         converted = tuple(convert(a, wanted) for a, wanted in zip(arguments, signature.arguments, strict=True))
         bound_name = function.name
         if bound_name in ("first", "last"):
@@ -391,8 +421,9 @@ class ExpressionBinder:
     def _window_call(self, node: ast.WindowCall) -> bound.Expr:
         if node.call.function.key != "row_number":
             raise fail(Code.BAD_ROW_NUMBER, f"{node.call.function.text} cannot be used with OVER", node.span,
-                       hint="only ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) can; windows go after a stream's name")
-        raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER stands alone in the select list of a subquery or view", node.span,
+                       hint="only ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) can; for aggregates over "
+                            "a window, put the window after the stream's name: FROM s [Range 10 Seconds]")
+        raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER can only be a column of a subquery or view", node.span,
                    hint="SELECT .. FROM (SELECT .., ROW_NUMBER() OVER (..) AS n FROM ..) WHERE n <= 3")
 
     # Helpers
@@ -410,20 +441,22 @@ class ExpressionBinder:
         except BadArguments as error:
             raise self._clash(function, arguments, str(error), span, written) from None
         converted = tuple(convert(a, wanted) for a, wanted in zip(arguments, signature.arguments, strict=True))
-        nullable = signature.nullable
-        if nullable is None:
-            nullable = _nullable(name, converted)
-        return bound.Call(name, converted, type=signature.result, nullable=nullable, span=span)
+        constants = [argument.value if isinstance(argument, bound.Literal) else None for argument in converted]
+        return bound.Call(
+            name, converted, span=span, type=function.result_type(signature, constants),
+            nullable=function.can_be_null(signature, [argument.nullable for argument in converted]),
+        )
 
     def _clash(
         self, function: ScalarFunction, arguments: list[bound.Expr], reason: str, span: Span, written: str | None
     ) -> CqlError:
         types = [argument.type for argument in arguments]
         if function.callable and function.name in CALLABLE and written and written[0] != "'":
-            return fail(Code.BAD_ARGUMENTS, f"{written}: {reason}", span, hint=f"usage: {function.usage}")
+            message = _about(written, reason, arguments)
+            return fail(Code.BAD_ARGUMENTS, message, span, hint=f"usage: {function.usage}")
         names = " and ".join(str(each) for each in dict.fromkeys(types))
         text = next((a for a in arguments if isinstance(a, bound.Literal) and a.type.kind is Kind.STRING), None)
-        hint = "use CAST(x AS TYPE)"
+        hint = _way_out(function.name, {each.kind for each in types})
         if text is not None and any(x.is_numeric for x in types):
             try:
                 float(str(text.value))
@@ -490,22 +523,6 @@ def _exact_type(expression: bound.Expr) -> DataType:
     return expression.type
 
 
-def _nullable(name: str, arguments: Sequence[bound.Expr]) -> bool:
-    if name in ("coalesce", "least", "greatest"):
-        return all(argument.nullable for argument in arguments)
-    return any(argument.nullable for argument in arguments)
-
-
-def _castable(source: DataType, target: DataType) -> bool:
-    if Kind.STRING in (source.kind, target.kind):
-        return True
-    if source.is_numeric:
-        return target.is_numeric or target.kind in (Kind.BOOLEAN, Kind.TIMESTAMP)
-    if source.kind is Kind.BOOLEAN:
-        return target.is_numeric
-    return source.kind is Kind.TIMESTAMP and target.is_numeric
-
-
 def _at_most_one_row(query: bound.Rel) -> bool:
     match query:
         case bound.Aggregate():
@@ -517,10 +534,39 @@ def _at_most_one_row(query: bound.Rel) -> bool:
     return False
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _about(name: str, reason: str, arguments: Sequence[bound.Expr]) -> str:
+    """Return what is wrong with the arguments of a function: `abs takes a number, not STRING`."""
+    if len(arguments) == 1 and re.fullmatch(r"it takes an? \w+", reason):
+        reason += f", not {arguments[0].type}"
+    return f"{name} {reason.removeprefix('it ')}" if reason.startswith("it ") else f"{name}: {reason}"
+
+
+def _way_out(function: str, kinds: set[Kind]) -> str:
+    """Return advice for operands that do not go together."""
+    match function:
+        case "add" if Kind.STRING in kinds:
+            return "strings are joined by ||; use CAST(x AS TYPE) for other types"
+        case "concat" if Kind.STRING not in kinds:
+            return "|| joins strings; conditions are joined by OR"
+        case "concat" | "like":
+            return "make a string of it: CAST(x AS STRING)"
+        case "add" | "subtract" if Kind.TIMESTAMP in kinds:
+            return "what is added to a timestamp is an interval: INTERVAL '10' SECOND"
+        case _ if Kind.TIMESTAMP in kinds:
+            return "write a timestamp as '2026-01-31 12:00:00', or compare its seconds: epoch(x)"
+    return "use CAST(x AS TYPE)"
+
+
 def _aggregate_not_allowed(name: str, place: str, span: Span) -> CqlError:
-    hint = "compute it in a subquery or view first" if place.startswith("the argument") else None
+    hint = "compute it in a subquery or view first"
     if place == "WHERE":
         hint = "conditions on aggregates go into HAVING"
+    elif place.startswith("GROUP BY"):
+        hint = "group by other columns; the aggregate is computed for each group"
     return fail(Code.AGGREGATE_NOT_ALLOWED, f"the aggregate {name} cannot stand in {place}", span, hint)
 
 
@@ -529,7 +575,8 @@ def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) 
     if function.name == "date_trunc" and arguments:
         unit = _constant_string(arguments[0])
         if unit is None or unit.lower() not in TRUNC_UNITS:
-            raise fail(Code.BAD_ARGUMENTS, "date_trunc takes a constant unit first", arguments[0].span,
+            problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
+            raise fail(Code.BAD_ARGUMENTS, f"date_trunc {problem}", arguments[0].span,
                        hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
                        candidates=nearest(unit or "", TRUNC_UNITS))
     if function.name == "date_format" and len(arguments) == 2:
@@ -537,12 +584,17 @@ def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) 
         if pattern is None or not _DATE_PATTERN.fullmatch(pattern):
             raise fail(Code.BAD_ARGUMENTS, "date_format takes a constant pattern", arguments[1].span,
                        hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'")
+    if function.name == "round" and len(arguments) == 2:
+        digits = arguments[1]
+        if not (isinstance(digits, bound.Literal) and isinstance(digits.value, int)):
+            raise fail(Code.BAD_ARGUMENTS, "round takes a constant number of digits", digits.span)
     if function.name in ("regexp_like", "regexp_extract") and len(arguments) > 1:
         pattern = _constant_string(arguments[1])
         if pattern is None:
             raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
         try:
-            re.compile(pattern)
+            with warnings.catch_warnings(action="ignore"):
+                re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             raise fail(Code.BAD_ARGUMENTS, f"this is not a regular expression: {error}", arguments[1].span) from None
 

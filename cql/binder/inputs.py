@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -151,14 +151,22 @@ def _joined(
 
 def _check_names(inputs: Sequence[Input], refs: Sequence[ast.TableRef]) -> None:
     seen: set[str] = set()
-    for owner in inputs:
+    for owner, ref in zip(inputs, _leaves(refs), strict=True):
         if owner.name is None:
             continue
         if owner.name.casefold() in seen:
-            span = refs[0].span.cover(refs[-1].span)
-            raise fail(Code.DUPLICATE_NAME, f"FROM has two inputs named '{owner.name}'", span,
+            raise fail(Code.DUPLICATE_NAME, f"FROM has two inputs named '{owner.name}'", ref.span,
                        hint=f"give one of them another name: {owner.name} AS x")
         seen.add(owner.name.casefold())
+
+
+def _leaves(refs: Sequence[ast.TableRef]) -> Iterator[ast.TableRef]:
+    """Yield the inputs below joins, from left to right."""
+    for ref in refs:
+        if isinstance(ref, ast.Join):
+            yield from _leaves((ref.left, ref.right))
+        else:
+            yield ref
 
 
 # Windows
@@ -172,7 +180,7 @@ def _windowed(
     if not rel.is_stream:
         hint = "leave the window out: a relation is what it is at every instant"
         if isinstance(rel, bound.RelationScan) is False:
-            hint = "windows go on streams: make one with Istream(..), or leave the window out"
+            hint = "make a stream of it with Istream(..), or leave the window out"
         raise fail(Code.WINDOW_ON_RELATION, f"{what} is a relation, and windows go on streams", window.span, hint)
     return bound.Window(rel, _spec(binder, rel, window, alias), span=window.span)
 
@@ -209,10 +217,13 @@ def _ticks(duration: ast.IntervalLiteral, clock: TimeDomain, what: str) -> int:
     try:
         ticks = duration.interval.ticks(clock)
     except BadInterval as error:
-        raise fail(Code.BAD_WINDOW, f"{what}: {error}", duration.span) from None
+        hint = "use whole seconds; a stream with a TIMESTAMP column as its timestamp has a finer clock"
+        raise fail(Code.BAD_WINDOW, f"{what}: {error}", duration.span,
+                   hint=hint if clock is TimeDomain.INTEGER else None) from None
     if ticks < 1:
         raise fail(Code.BAD_WINDOW, f"{what} must be longer than 0", duration.span,
-                   hint="[Now] holds the elements of the current instant")
+                   hint="[Now] holds the elements of the current instant" if what == "Range" else
+                   "without Slide, the window moves at every instant")
     return ticks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from cql import ast, bound
 from cql import types as t
@@ -13,6 +13,7 @@ from cql.source import Span
 from cql.types import DataType, Kind
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EXACT = Context(prec=2 * t.MAX_PRECISION, rounding=ROUND_HALF_UP)
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?\s*(Z|[+-]\d{2}:?\d{2})?\Z")
 
 
@@ -45,26 +46,22 @@ def timestamp_literal(text: str, span: Span) -> bound.Literal:
 
 def number_literal(number: ast.Number, negative: bool = False) -> bound.Literal:
     """Return a numeric constant: whole numbers INT or BIGINT, with a point DECIMAL, with an exponent DOUBLE."""
-    text, sign = number.text, (-1 if negative else 1)
+    text = f"-{number.text}" if negative else number.text
     if "e" in text.lower():
-        value = sign * float(text)
+        value = float(text)
         if value in (float("inf"), float("-inf")):
-            raise fail(Code.BAD_LITERAL, f"{text} is beyond the range of DOUBLE", number.span)
+            raise fail(Code.BAD_LITERAL, f"{number.text} is beyond the range of DOUBLE", number.span)
         return bound.Literal(value, type=t.DOUBLE, nullable=False, span=number.span)
-    if len(text.replace(".", "").lstrip("0")) > t.MAX_PRECISION:
-        raise fail(Code.BAD_LITERAL, f"a number has at most {t.MAX_PRECISION} digits", number.span)
-    if "." not in text:
-        whole = sign * int(text)
-        return bound.Literal(
-            Decimal(whole) if abs(whole) >= 2**63 else whole,
-            type=t.literal_integer_type(whole), nullable=False, span=number.span,
-        )
-    exact = sign * Decimal(text)
+    exact = Decimal(text)
     scale = max(0, -int(exact.as_tuple().exponent))
-    if scale > t.MAX_PRECISION:
-        raise fail(Code.BAD_LITERAL, f"a number has at most {t.MAX_PRECISION} digits", number.span)
     digits = max(len(exact.as_tuple().digits), scale, 1)
-    return bound.Literal(exact, type=t.decimal(digits, scale), nullable=False, span=number.span)
+    if digits > t.MAX_PRECISION:
+        raise fail(Code.BAD_LITERAL, f"a number has at most {t.MAX_PRECISION} digits", number.span)
+    if "." in text:
+        return bound.Literal(exact, type=t.decimal(digits, scale), nullable=False, span=number.span)
+    whole_type = t.literal_integer_type(int(exact))
+    value = int(exact) if whole_type.is_integer else exact
+    return bound.Literal(value, type=whole_type, nullable=False, span=number.span)
 
 
 def convert(expression: bound.Expr, target: DataType) -> bound.Expr:
@@ -80,7 +77,7 @@ def convert(expression: bound.Expr, target: DataType) -> bound.Expr:
         if target.is_integer and expression.type.is_integer:
             return bound.Literal(value, type=target, nullable=False, span=expression.span)
         if target.kind is Kind.DECIMAL and expression.type.is_numeric:
-            exact = Decimal(value).quantize(Decimal(1).scaleb(-target.scale))
+            exact = Decimal(value).quantize(Decimal(1).scaleb(-target.scale), context=_EXACT)
             return bound.Literal(exact, type=target, nullable=False, span=expression.span)
     widens = expression.type.is_numeric and target.is_numeric
     return bound.Cast(expression, type=target, nullable=expression.nullable or not widens, span=expression.span)

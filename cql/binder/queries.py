@@ -17,11 +17,12 @@ from cql.binder.expressions import converted_columns
 from cql.binder.gathering import gather
 from cql.binder.inputs import as_relation, bind_named, renamed
 from cql.binder.ordering import position, sort_key
-from cql.binder.scope import Scope
+from cql.binder.scope import Scope, columns_are
 from cql.catalog import Catalog
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.settings import Settings
+from cql.source import Span
 from cql.types import DataType
 
 
@@ -93,10 +94,10 @@ class QueryBinder:
             raise fail(Code.BAD_ORDER, "a relation has no order, so ORDER BY needs a LIMIT", query.keys[0].span,
                        hint="ORDER BY .. LIMIT n keeps the first n rows; otherwise leave ORDER BY out")
         if not query.keys:
-            raise fail(Code.BAD_ORDER, "LIMIT needs an ORDER BY that says which rows come first", query.span,
+            raise fail(Code.BAD_ORDER, "LIMIT needs an ORDER BY that says which rows come first", _end(query),
                        hint="write ORDER BY .. LIMIT n")
         if query.limit == 0:
-            raise fail(Code.BAD_ORDER, "LIMIT 0 leaves nothing", query.span)
+            raise fail(Code.BAD_ORDER, "LIMIT 0 leaves nothing", _end(query))
         if isinstance(query.query, ast.Select):
             return BlockBinder(self, outer, numbered).bind(query.query, query.keys, query.limit)
         relation = as_relation(self.bind(query.query, outer))
@@ -138,6 +139,11 @@ class QueryBinder:
             self.local = before
 
 
+def _end(query: ast.TopN) -> Span:
+    """Return the place of the number after LIMIT, which ends the query."""
+    return Span(query.span.end - len(str(query.limit)), query.span.end)
+
+
 def _output_key(key: ast.SortKey, relation: bound.Rel) -> bound.SortKey:
     """Return an ORDER BY item after a set operation: an output column by name or position."""
     names = [column.name.casefold() for column in relation.schema]
@@ -147,7 +153,7 @@ def _output_key(key: ast.SortKey, relation: bound.Rel) -> bound.SortKey:
     at = position(node, len(names))
     if at is None:
         raise fail(Code.BAD_ORDER, "after a set operation, ORDER BY takes a column of the result", node.span,
-                   hint="there are " + ", ".join(column.name for column in relation.schema))
+                   hint=columns_are([column.name for column in relation.schema]))
     return sort_key(key, at)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql import ast, bound
@@ -109,16 +109,34 @@ class Scope:
         hint = None
         if column.span.end - column.span.start == len(wanted) + 2 and not column.qualifier:
             hint = f"a string is written in single quotes: '{wanted}'"
+        elif column.qualifier and (elsewhere := self._elsewhere(column)):
+            candidates = elsewhere
         elif not candidates and known:
-            hint = "there are " + ", ".join(known[:10]) + (", .." if len(known) > 10 else "")
+            hint = columns_are(known)
         where = f" in '{column.qualifier.text}'" if column.qualifier else ""
         return fail(Code.UNKNOWN_COLUMN, f"there is no column '{wanted}'{where}", column.span, hint, candidates)
+
+    def _elsewhere(self, column: ast.Column) -> tuple[str, ...]:
+        """Return where else in FROM a qualified column is found."""
+        found = (owner for owner in self.inputs for f in owner.fields if f.name.casefold() == column.name.key)
+        return tuple(f"{owner.name}.{column.name.text}" for owner in found if owner.name)
 
     def _outwards(self) -> Iterator[Scope]:
         scope: Scope | None = self
         while scope is not None:
             yield scope
             scope = scope.outer
+
+
+def columns_are(names: Sequence[str]) -> str:
+    """Return advice that lists columns.
+
+    >>> columns_are(["a", "b"])
+    'the columns are a, b'
+    """
+    if len(names) == 1:
+        return f"the only column is {names[0]}"
+    return "the columns are " + ", ".join(names[:10]) + (", .." if len(names) > 10 else "")
 
 
 def _ambiguous(column: ast.Column, found: list[tuple[Input, int]]) -> CqlError:

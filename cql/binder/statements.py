@@ -10,6 +10,7 @@ from cql.binder.gathering import gather
 from cql.binder.inference import infer_columns
 from cql.binder.inputs import renamed
 from cql.binder.queries import bind_query
+from cql.binder.scope import columns_are
 from cql.binder.types import resolve_type
 from cql.catalog import Catalog, ColumnModel, External, QueryDef, RelationDef, StreamDef, Table, ViewDef
 from cql.errors import Code, fail, nearest
@@ -68,7 +69,8 @@ def _stream(statement: ast.CreateStream) -> StreamDef:
         try:
             delay = statement.delay.interval.ticks(clock)
         except BadInterval as error:
-            raise fail(Code.BAD_TIMESTAMP, f"DELAY: {error}", statement.delay.span) from None
+            raise fail(Code.BAD_TIMESTAMP, f"DELAY: {error}", statement.delay.span,
+                       hint="use whole seconds, or a TIMESTAMP column as the timestamp") from None
         if delay < 0:
             raise fail(Code.BAD_TIMESTAMP, "DELAY cannot be negative", statement.delay.span)
     return StreamDef(
@@ -83,7 +85,8 @@ def _relation(statement: ast.CreateRelation) -> RelationDef:
     at = _column_named(statement.timestamp, columns, "TIMESTAMP BY")
     sign = _column_named(statement.sign, columns, "SIGN BY")
     if at is sign:
-        raise fail(Code.BAD_TIMESTAMP, "the timestamp and the sign are two different columns", statement.sign.span)
+        raise fail(Code.BAD_TIMESTAMP, "TIMESTAMP BY and SIGN BY name the same column", statement.sign.span,
+                   hint="one column says when the relation changes, another if a row is added or removed")
     if sign.type.kind is not Kind.STRING and not sign.type.is_integer:
         raise fail(Code.BAD_TIMESTAMP, f"the sign '{sign.name}' is {sign.type}", statement.sign.span,
                    hint="a sign is a STRING of '+' and '-', or an integer of 1 and -1")
@@ -123,7 +126,8 @@ def _source_and_columns(
                        hint=f"write {name.text} (column TYPE, ..), or FROM csv SCHEMA INFERRED OPTIONS (path '..')")
         return (None if source is None else _source(source)), declared
     external = _source(source)
-    found = infer_columns(external, source.span)
+    path = next((option.value.span for option in source.options if option.key.key == "path"), source.span)
+    found = infer_columns(external, path)
     given = {column.name.casefold(): column for column in declared}
     missing = set(given) - {column.name.casefold() for column in found}
     if missing:
@@ -163,7 +167,7 @@ def _column_named(name: ast.Name, columns: Sequence[ColumnModel], clause: str) -
             return column
     known = [column.name for column in columns]
     raise fail(Code.UNKNOWN_COLUMN, f"{clause}: there is no column '{name.text}'", name.span,
-               hint=None if nearest(name.text, known) else "there are " + ", ".join(known),
+               hint=None if nearest(name.text, known) else columns_are(known),
                candidates=nearest(name.text, known))
 
 

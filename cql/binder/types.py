@@ -6,6 +6,13 @@ from cql import ast
 from cql.errors import Code, fail, nearest
 from cql.types import TYPE_NAMES, DataType, type_from_words
 
+# What other systems call the types of CQL.
+_ELSEWHERE = {
+    "TEXT": ("STRING",), "LONG": ("BIGINT",), "INT8": ("BIGINT",), "SHORT": ("INT",), "SMALLINT": ("INT",),
+    "TINYINT": ("BYTE",), "NUMBER": ("DECIMAL", "DOUBLE"), "DATE": ("TIMESTAMP",), "DATETIME": ("TIMESTAMP",),
+    "TIME": ("TIMESTAMP",),
+}
+
 
 def resolve_type(name: ast.TypeName) -> DataType:
     """Return the type that a type name means; raises with the nearest names otherwise."""
@@ -13,7 +20,7 @@ def resolve_type(name: ast.TypeName) -> DataType:
         return type_from_words(name.word, list(name.parameters))
     except LookupError as error:
         known = [*TYPE_NAMES, "DECIMAL"]
-        candidates = nearest(name.word, known)
+        candidates = _ELSEWHERE.get(name.word) or nearest(name.word, known)
         raise fail(Code.UNKNOWN_TYPE, str(error), name.span,
                    hint=None if candidates else "types are " + ", ".join(known), candidates=candidates) from None
     except ValueError as error:

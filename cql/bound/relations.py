@@ -197,8 +197,11 @@ class Filter(Rel):
 
 def _stays_true(predicate: Expr) -> bool:
     """Tell whether a predicate that is true of a row stays true as relations grow."""
-    if isinstance(predicate, InSubquery | Exists):
-        return predicate.query.grows
+    match predicate:
+        case Exists():
+            return predicate.query.grows
+        case InSubquery():
+            return predicate.query.grows and not any(has_subquery(operand) for operand in predicate.operands)
     return not has_subquery(predicate)
 
 

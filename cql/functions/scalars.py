@@ -37,12 +37,24 @@ class ScalarFunction:
     usage: str
     description: str
     callable: bool = True
+    refine: Callable[[Signature, Sequence[object]], DataType] | None = None
 
     @property
     def null_in_null_out(self) -> bool:
         return self.name not in _SEES_NULLS
 
+    def result_type(self, signature: Signature, constants: Sequence[object]) -> DataType:
+        """Return the type of a call; `constants` has the values of its constant arguments, None for others."""
+        return signature.result if self.refine is None else self.refine(signature, constants)
 
+    def can_be_null(self, signature: Signature, arguments: Sequence[bool]) -> bool:
+        """Tell whether a call can be NULL, given which of its arguments can."""
+        if signature.nullable is not None:
+            return signature.nullable
+        return all(arguments) if self.name in _SKIPS_NULLS else any(arguments)
+
+
+_SKIPS_NULLS = frozenset({"coalesce", "least", "greatest"})
 _SEES_NULLS = frozenset({"and", "or", "is_null", "is_distinct", "coalesce", "nullif", "least", "greatest", "in"})
 
 
@@ -79,7 +91,7 @@ def _number(given: Sequence[DataType], count: int, takes: str) -> None:
 def _same(takes: str) -> Rule:
     def rule(given: Sequence[DataType]) -> Signature:
         _number(given, 1, takes)
-        kind = t.INT if given[0].kind is Kind.NULL else given[0]
+        kind = _known(given[0])
         return Signature((kind,), kind, None if kind.kind is Kind.DOUBLE else True)
 
     return rule
@@ -87,7 +99,7 @@ def _same(takes: str) -> Rule:
 
 def _whole_part(given: Sequence[DataType]) -> Signature:
     _number(given, 1, "a number")
-    given_type = t.INT if given[0].kind is Kind.NULL else given[0]
+    given_type = _known(given[0])
     if given_type.kind is Kind.DECIMAL:
         whole = min(given_type.precision - given_type.scale + 1, t.MAX_PRECISION)
         return Signature((given_type,), t.decimal(whole, 0))
@@ -97,11 +109,11 @@ def _whole_part(given: Sequence[DataType]) -> Signature:
 def _arithmetic(operator: str) -> Rule:
     def rule(given: Sequence[DataType]) -> Signature:
         _number(given, 2, "two numbers")
-        left, right = given
+        left, right = (_known(one, other) for one, other in zip(given, reversed(given), strict=True))
         result = t.arithmetic_type(operator, left, right)
         assert result is not None
         if result.kind is Kind.DECIMAL:
-            arguments = (t.as_decimal(_known(left)), t.as_decimal(_known(right)))
+            arguments = (t.as_decimal(left), t.as_decimal(right))
         else:
             arguments = (result, result)
         never_null = result.kind is Kind.DOUBLE and operator in "+-*"
@@ -110,8 +122,9 @@ def _arithmetic(operator: str) -> Rule:
     return rule
 
 
-def _known(data_type: DataType) -> DataType:
-    return t.INT if data_type.kind is Kind.NULL else data_type
+def _known(*choices: DataType) -> DataType:
+    """Return the first type that is one; a bare NULL has none, and counts as an INT if all are NULL."""
+    return next((choice for choice in choices if choice.kind is not Kind.NULL), t.INT)
 
 
 def unify(given: Sequence[DataType], what: str) -> DataType:
@@ -167,12 +180,24 @@ def _concat(given: Sequence[DataType]) -> Signature:
 
 
 def _round(given: Sequence[DataType]) -> Signature:
-    if not 1 <= len(given) <= 2 or (len(given) == 2 and not given[1].is_integer):
+    if not 1 <= len(given) <= 2 or (len(given) == 2 and t.common_type(given[1], t.INT) != t.INT):
         raise BadArguments("it takes a number and, if wanted, how many digits to keep")
     _number(given[:1], 1, "a number")
     given_type = _known(given[0])
     nullable = None if given_type.kind is Kind.DOUBLE else True
     return Signature((given_type, *([t.INT] if len(given) == 2 else [])), given_type, nullable)
+
+
+def _rounded(signature: Signature, constants: Sequence[object]) -> DataType:
+    """Return the type of a rounded number: of DECIMAL with the digits that are kept, and one more before the point."""
+    given = signature.result
+    if given.kind is not Kind.DECIMAL:
+        return given
+    digits = constants[1] if len(constants) == 2 else 0
+    assert isinstance(digits, int)
+    scale = max(0, min(given.scale, digits))
+    whole = max(given.precision - given.scale + 1, 1 - digits)
+    return t.decimal(min(whole + scale, t.MAX_PRECISION), scale)
 
 
 def _sum_of_times(sign: str) -> Rule:
@@ -185,10 +210,11 @@ def _sum_of_times(sign: str) -> Rule:
     numbers = _arithmetic(sign)
 
     def rule(given: Sequence[DataType]) -> Signature:
-        if len(given) == 2:
-            result = moves.get((given[0].kind, given[1].kind))
+        moved = [t.INTERVAL if g.kind is Kind.NULL else g for g in given]
+        if len(given) == 2 and any(g.kind in (Kind.TIMESTAMP, Kind.INTERVAL) for g in given):
+            result = moves.get((moved[0].kind, moved[1].kind))
             if result:
-                return Signature(tuple(given), result, True)
+                return Signature(tuple(moved), result, True)
         return numbers(given)
 
     return rule
@@ -198,7 +224,7 @@ def _times(given: Sequence[DataType]) -> Signature:
     kinds = [g.kind for g in given]
     if Kind.INTERVAL in kinds and len(given) == 2:
         other = given[1 - kinds.index(Kind.INTERVAL)]
-        if other.is_integer:
+        if other.is_integer or other.kind is Kind.NULL:
             arguments = tuple(t.INTERVAL if k is Kind.INTERVAL else t.BIGINT for k in kinds)
             return Signature(arguments, t.INTERVAL, True)
     return _arithmetic("*")(given)
@@ -254,7 +280,8 @@ _OPERATORS = [
 _TEXT_PLACE = "a string, a position and, if wanted, a length"
 _FUNCTIONS = [
     ScalarFunction("abs", _same("a number"), "abs(x)", "absolute value"),
-    ScalarFunction("round", _round, "round(x [, digits])", "nearest number of so many digits, halves away from zero"),
+    ScalarFunction("round", _round, "round(x [, digits])", "nearest number of so many digits, halves away from zero",
+                   refine=_rounded),
     ScalarFunction("floor", _whole_part, "floor(x)", "largest whole number not above x"),
     ScalarFunction("ceil", _whole_part, "ceil(x)", "smallest whole number not below x"),
     ScalarFunction("power", _rule("two numbers", t.DOUBLE, t.DOUBLE, t.DOUBLE), "power(x, y)", "x to the power of y"),
@@ -281,7 +308,8 @@ _FUNCTIONS = [
     ScalarFunction("regexp_extract", _rule("two strings and a group", t.STRING, t.STRING, t.STRING, t.INT, optional=1),
                    "regexp_extract(s, pattern [, group])", "group (1) of the first match; '' without one"),
     ScalarFunction("extract", _rule("a field and a timestamp", None, t.STRING, t.TIMESTAMP),
-                   "extract(field FROM ts)", "part of a timestamp: " + ", ".join(EXTRACT_FIELDS), callable=False),
+                   "extract(field FROM ts)", "part of a timestamp: " + ", ".join(EXTRACT_FIELDS), callable=False,
+                   refine=lambda _, constants: EXTRACT_FIELDS[str(constants[0])]),
     ScalarFunction("date_format", _rule("a timestamp and a pattern", t.STRING, t.TIMESTAMP, t.STRING),
                    "date_format(ts, pattern)", "timestamp as text, such as 'yyyy-MM-dd HH:mm:ss'"),
     ScalarFunction("date_trunc", _rule("a unit and a timestamp", t.TIMESTAMP, t.STRING, t.TIMESTAMP),

@@ -20,7 +20,7 @@ from cql.source import NO_SPAN, Span
 Children = list[Any]
 
 MAX_LEVELS = 250
-"""How many levels a tree may have. What reads the tree recurses too, and needs no larger stack than this does."""
+"""How many levels a parse tree may have, so that what recurses through syntax trees has stack enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,22 @@ def _unquoted(text: str) -> str:
 class Builder:
     """Has one method for each rule, of the same name.
 
-    Which keyword was written is told by a token's type, not by its text: ignoring case, `İ` and `ſ` are letters
-    of keywords too, and upper case does not make them `I` and `S`.
+    Which keyword was written is told by a token's type, not by its text: ignoring case, `İ` is a letter of
+    keywords too, and upper case does not make it an `I`.
     """
 
     def build(self, tree: Tree[Token], level: int = 0) -> Any:
         """Return the node for a parse tree, children first."""
         if level > MAX_LEVELS:
             raise RecursionError(f"a syntax tree has at most {MAX_LEVELS} levels")
-        children = [
-            self.build(child, level + 1) if type(child) is Tree else child for child in tree.children
-        ]
+        children = [self.build(child, level + 1) if type(child) is Tree else child for child in tree.children]
         return getattr(self, tree.data)(tree.meta, children)
 
     # Statements
 
     def start(self, meta: Meta, c: Children) -> ast.Statement:
-        return c[0]
+        statement: ast.Statement = c[0]
+        return statement
 
     def create_stream(self, meta: Meta, c: Children) -> ast.CreateStream:
         name, columns, timestamp, delay, source = c
@@ -156,7 +155,8 @@ class Builder:
         return ast.Explain(form.type.removeprefix("EXPLAIN_") if form else "TEXT", target, span=_span(meta))
 
     def explain_named(self, meta: Meta, c: Children) -> ast.Name:
-        return c[0]
+        name: ast.Name = c[0]
+        return name
 
     def explain_all(self, meta: Meta, c: Children) -> None:
         return None
@@ -407,7 +407,8 @@ class Builder:
         return c[0].query if len(c) == 1 and isinstance(c[0], ast.ScalarQuery) else tuple(c)
 
     def in_query(self, meta: Meta, c: Children) -> ast.Query:
-        return c[0]
+        query: ast.Query = c[0]
+        return query
 
     def like(self, meta: Meta, c: Children) -> ast.Like:
         return ast.Like(c[0], c[1], c[2], span=_span(meta))

@@ -1,0 +1,480 @@
+"""Turns a logical plan into operators: chooses how each input is partitioned and routed.
+
+Every operator may run once per bucket of a hash partitioning if elements that it has to bring together
+agree on the partitioning keys: the keys of a join, the groups of an aggregate, the partitions of a
+window. What has no such keys runs in one bucket and says why. Elements are sent on to other buckets
+only where an operator's needs do not fit what its input already has. What a query is turned into
+depends on that query alone, so that the ids of its operators never change with others around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cql import bound
+from cql.ast import RelToStreamKind, SetKind
+from cql.bound import ColumnRef, Expr, Rel
+from planner import operators as op
+from planner.expressions import columns, shifted
+from planner.logical import GroupTopN, JoinType, KeyedJoin, MultiJoin, StreamJoin
+from planner.text import aggregate_text, expression_text
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How an operator's output is spread over buckets.
+
+    `free`: not sent anywhere yet, straight from a source. `hash`: by `keys`, each given as the set of
+    expressions over the output that are equal to it (none, if it is not visible in the output any more).
+    `single`: all in one bucket.
+    """
+
+    mode: str
+    keys: tuple[frozenset[Expr], ...] = ()
+
+
+FREE = Partitioning("free")
+SINGLE = Partitioning("single")
+
+Demand = tuple[Expr, ...] | None
+"""The expressions that the reader would like to be partitioned by; None: it does not mind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    operator: op.Operator
+    partitioning: Partitioning
+
+
+@dataclass(slots=True)
+class Builder:
+    """Builds the operators of one query, inputs before readers. With a `salt` nothing is shared."""
+
+    salt: str = ""
+    operators: dict[str, op.Operator] = field(default_factory=dict)
+    _count: int = 0
+
+    def output(self, query: str, plan: Rel) -> op.Operator:
+        """Build a query's plan and return its output operator."""
+        built = self.build(plan, None)
+        made = self._add(
+            op.Output,
+            [self._local(built)],
+            [c.model_copy(update={"name": f.name}) for c, f in zip(built.operator.columns, plan.schema, strict=True)],
+            plan.is_stream,
+            query=query,
+        )
+        return made
+
+    def build(self, node: Rel, demand: Demand) -> Built:
+        """Return the operator that computes a node, and how its output is partitioned."""
+        match node:
+            case bound.StreamScan() | bound.RelationScan():
+                return self._source(node)
+            case bound.Filter():
+                return self._select(node, demand)
+            case bound.Project():
+                return self._project(node, demand)
+            case bound.Window():
+                return self._window(node, demand)
+            case KeyedJoin():
+                return self._keyed_join(node, demand)
+            case MultiJoin():
+                return self._multi_join(node, demand)
+            case StreamJoin():
+                return self._stream_join(node, demand)
+            case bound.Aggregate():
+                return self._aggregate(node, demand)
+            case bound.Distinct():
+                return self._keyed(op.DuplicateEliminate, [node.input], node, demand)
+            case bound.SetOperation():
+                kind = {SetKind.UNION: op.Union, SetKind.EXCEPT: op.Except, SetKind.INTERSECT: op.Intersect}
+                return self._keyed(kind[node.kind], [node.left, node.right], node, demand)
+            case bound.TopN():
+                return self._top_n(node, (), demand)
+            case GroupTopN():
+                return self._top_n(node, node.partition, demand)
+            case bound.RelToStream():
+                return self._rel_to_stream(node, demand)
+        raise AssertionError(f"no operator for {type(node).__name__}")
+
+    # Operators without state of their own
+
+    def _source(self, node: bound.StreamScan | bound.RelationScan) -> Built:
+        made = self._add(
+            op.Source, [], _columns(node), node.is_stream,
+            table=node.name, is_relation=isinstance(node, bound.RelationScan), time=node.domain,
+        )
+        return Built(made, FREE)
+
+    def _select(self, node: bound.Filter, demand: Demand) -> Built:
+        below = self.build(node.input, demand)
+        made = self._add(
+            op.Select, [self._local(below)], below.operator.columns, node.is_stream,
+            predicates=tuple(bound.conjuncts(node.predicate)),
+        )
+        return Built(made, below.partitioning)
+
+    def _project(self, node: bound.Project, demand: Demand) -> Built:
+        wanted = None
+        if demand is not None:
+            wanted = tuple(node.items[k.index] for k in demand if isinstance(k, ColumnRef)) or None
+        below = self.build(node.input, wanted)
+        names = [c.name for c in below.operator.columns]
+        described = [
+            op.Column(name=expression_text(item, names), type=item.type, nullable=item.nullable)
+            for item in node.items
+        ]
+        made = self._add(op.Project, [self._local(below)], described, node.is_stream, items=node.items)
+        outputs = columns(node)
+        keys = tuple(
+            frozenset(outputs[at] for at, item in enumerate(node.items) if item in position)
+            for position in below.partitioning.keys
+        )
+        return Built(made, replace(below.partitioning, keys=keys))
+
+    # Windows
+
+    def _window(self, node: bound.Window, demand: Demand) -> Built:
+        everything = columns(node)
+        match node.spec:
+            case bound.UnboundedSpec():
+                return self.build(node.input, demand)
+            case bound.RowsSpec():
+                below = self.build(node.input, None)
+                reason = f"[{node.spec}] counts the elements of the whole stream"
+                return self._made_window(node, self._to_single(below), SINGLE, reason)
+            case bound.PartitionRowsSpec():
+                keys = tuple(everything[at] for at in node.spec.columns)
+                keys = tuple(k for k in keys if demand and k in demand) or keys
+            case _:
+                keys = demand or everything
+        below = self.build(node.input, keys)
+        if isinstance(node.spec, bound.RangeSpec) and below.partitioning.mode != "free":
+            return self._made_window(node, self._local(below), below.partitioning)
+        routed, partitioning = self._to_keys(below, keys)
+        return self._made_window(node, routed, partitioning)
+
+    def _made_window(
+        self, node: bound.Window, routed: op.Input, partitioning: Partitioning, reason: str | None = None
+    ) -> Built:
+        made = self._add(
+            op.SeqWindow, [routed], self.operators[routed.operator].columns, False,
+            reason=reason, window=node.spec, order="source" if _in_source_order(node.input) else "value",
+        )
+        return Built(made, partitioning)
+
+    # Joins
+
+    def _keyed_join(self, node: KeyedJoin, demand: Demand) -> Built:
+        keys = (node.left_keys, node.right_keys)
+        wanted = _wanted(keys, _split_demand(node, demand))
+        lower = [self.build(rel, _chosen(k, wanted)) for rel, k in zip((node.left, node.right), keys, strict=True)]
+        routed, order, reason = self._aligned(lower, keys, wanted)
+        kind = op.join_type(node.kind)
+        more: dict[str, Any] = {} if kind is not op.BinaryJoin else {"join": node.kind.value}
+        both = [*lower[0].operator.columns, *lower[1].operator.columns]
+        made = self._add(
+            kind, routed, _renamed(both, node) if kind is op.BinaryJoin else list(lower[0].operator.columns), False,
+            reason=reason, left_keys=node.left_keys, right_keys=node.right_keys, residual=node.residual, **more,
+        )
+        if order is None:
+            return Built(made, SINGLE)
+        width = len(node.left.schema)
+        visible: list[frozenset[Expr]] = []
+        for at in order:
+            equal: list[Expr] = []
+            if node.kind not in (JoinType.RIGHT, JoinType.FULL):
+                equal.append(node.left_keys[at])
+            if node.kind in (JoinType.INNER, JoinType.RIGHT):
+                equal.append(shifted(node.right_keys[at], width))
+            visible.append(frozenset(equal))
+        return Built(made, Partitioning("hash", tuple(visible)))
+
+    def _multi_join(self, node: MultiJoin, demand: Demand) -> Built:
+        wanted = list(range(len(node.keys[0])))
+        lower = [
+            self.build(rel, _chosen(keys, wanted)) for rel, keys in zip(node.relations, node.keys, strict=True)
+        ]
+        routed, order, reason = self._aligned(lower, node.keys, wanted)
+        everything = [column for built in lower for column in built.operator.columns]
+        made = self._add(
+            op.MJoin, routed, _renamed(everything, node), False, reason=reason, keys=node.keys, residual=node.residual
+        )
+        if order is None:
+            return Built(made, SINGLE)
+        starts = [sum(len(rel.schema) for rel in node.relations[:at]) for at in range(len(node.relations))]
+        visible = tuple(
+            frozenset(shifted(keys[at], start) for keys, start in zip(node.keys, starts, strict=True))
+            for at in order
+        )
+        return Built(made, Partitioning("hash", visible))
+
+    def _stream_join(self, node: StreamJoin, demand: Demand) -> Built:
+        keys = (node.left_keys, node.right_keys)
+        wanted = list(range(len(node.left_keys)))
+        lower = [
+            self.build(rel, _chosen(k, wanted)) for rel, k in zip((node.stream, node.relation), keys, strict=True)
+        ]
+        routed, order, reason = self._aligned(lower, keys, wanted)
+        both = [*lower[0].operator.columns, *lower[1].operator.columns]
+        made = self._add(
+            op.StreamJoin, routed, both, True, reason=reason,
+            left_keys=node.left_keys, right_keys=node.right_keys, residual=node.residual,
+        )
+        if order is None:
+            return Built(made, SINGLE)
+        width = len(node.stream.schema)
+        visible = tuple(frozenset({node.left_keys[at], shifted(node.right_keys[at], width)}) for at in order)
+        return Built(made, Partitioning("hash", visible))
+
+    def _aligned(
+        self, lower: Sequence[Built], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
+    ) -> tuple[list[op.Input], list[int] | None, str | None]:
+        """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
+        if not keys[0]:
+            reason = "a join without an equality has no keys to split by"
+            return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
+        if all(b.partitioning.mode == "single" for b in lower):
+            routed = self._levelled(lower, [self._local(b) for b in lower], None)
+            return routed, None, lower[0].operator.reason
+        order: list[int] | None = None
+        for built, own in zip(lower, keys, strict=True):
+            order = order or _key_order(built.partitioning, own)
+        order = order or list(wanted)
+        chosen = [tuple(own[at] for at in order) for own in keys]
+        routed = [
+            self._local(built)
+            if _key_order(built.partitioning, own) == order
+            else self._sent(built, "hash", used)
+            for built, own, used in zip(lower, keys, chosen, strict=True)
+        ]
+        return self._levelled(lower, routed, chosen), order, None
+
+    def _levelled(
+        self, lower: Sequence[Built], routed: Sequence[op.Input], keys: Sequence[tuple[Expr, ...]] | None
+    ) -> list[op.Input]:
+        """Return inputs that all arrive at one level: what is ready at an earlier one is sent on."""
+        level = max(_arrival_level(edge, built.operator) for edge, built in zip(routed, lower, strict=True))
+        return [
+            edge
+            if _arrival_level(edge, built.operator) == level
+            else self._sent(built, "single" if keys is None else "hash", () if keys is None else keys[at])
+            for at, (edge, built) in enumerate(zip(routed, lower, strict=True))
+        ]
+
+    # Operators with keys
+
+    def _aggregate(self, node: bound.Aggregate, demand: Demand) -> Built:
+        names = [f.name for f in node.input.schema]
+        described = [
+            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
+        ] + [
+            op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable) for call in node.calls
+        ]
+        more = {
+            "keys": node.keys,
+            "calls": node.calls,
+            "empty_row": bound.EmptyRow.NEVER if node.keys else node.empty_row,
+            "seen": () if node.keys else _sources(self, node),
+        }
+        if not node.keys:
+            below = self.build(node.input, None)
+            reason = "an aggregate without GROUP BY is over all rows"
+            made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=reason, **more)
+            return Built(made, SINGLE)
+        groups = columns(node)[: len(node.keys)]
+        chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(range(len(groups)))
+        keys = tuple(node.keys[at] for at in chosen)
+        below = self.build(node.input, keys)
+        routed, partitioning = self._to_keys(below, node.keys, keys)
+        made = self._add(op.Aggregate, [routed], described, False, **more)
+        visible = tuple(
+            frozenset(groups[at] for at, key in enumerate(node.keys) if key in position)
+            for position in partitioning.keys
+        )
+        return Built(made, replace(partitioning, keys=visible))
+
+    def _keyed(
+        self, kind: type[op.Operator], relations: Sequence[Rel], node: Rel, demand: Demand
+    ) -> Built:
+        """Operators that bring equal rows together: any of the columns can be the keys."""
+        everything = columns(node)
+        chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(range(len(everything)))
+        keys = [tuple(columns(rel)[at] for at in range(len(everything))) for rel in relations]
+        lower = [self.build(rel, _chosen(k, chosen)) for rel, k in zip(relations, keys, strict=True)]
+        if len(lower) == 1:
+            routed, partitioning = self._to_keys(lower[0], keys[0], _chosen(keys[0], chosen) or ())
+            made = self._add(kind, [routed], lower[0].operator.columns, False)
+            return Built(made, partitioning)
+        inputs, order, reason = self._aligned(lower, keys, chosen)
+        made = self._add(kind, inputs, lower[0].operator.columns, False, reason=reason)
+        if order is None:
+            return Built(made, SINGLE)
+        return Built(made, Partitioning("hash", tuple(frozenset({everything[at]}) for at in order)))
+
+    def _top_n(self, node: bound.TopN | GroupTopN, partition: tuple[int, ...], demand: Demand) -> Built:
+        inner = columns(node.input)
+        keys = tuple(inner[at] for at in partition)
+        keys = tuple(k for k in keys if demand and k in demand) or keys
+        below = self.build(node.input, keys or None)
+        number = getattr(node, "number", None)
+        described = list(below.operator.columns)
+        if number:
+            described.append(op.Column(name=number, type=node.schema[-1].type, nullable=False))
+        more = {
+            "partition": partition,
+            "keys": tuple(op.SortBy.of(key) for key in node.keys),
+            "limit": node.limit,
+            "numbered": bool(number),
+        }
+        if not partition:
+            reason = "the first rows of all can only be told in one place"
+            made = self._add(op.TopN, [self._to_single(below)], described, False, reason=reason, **more)
+            return Built(made, SINGLE)
+        routed, partitioning = self._to_keys(below, tuple(inner[at] for at in partition), keys)
+        return Built(self._add(op.TopN, [routed], described, False, **more), partitioning)
+
+    def _rel_to_stream(self, node: bound.RelToStream, demand: Demand) -> Built:
+        everything = columns(node)
+        below = self.build(node.input, demand or everything)
+        if node.kind is RelToStreamKind.RSTREAM:
+            routed, partitioning = self._local(below), below.partitioning
+            if partitioning.mode == "free":
+                routed, partitioning = self._to_keys(below, everything)
+            made = self._add(
+                op.RStream, [routed], below.operator.columns, True,
+                every_tick=node.every_tick, clock=_clock(self, node.input),
+            )
+            return Built(made, partitioning)
+        routed, partitioning = self._to_keys(below, everything)
+        kind = op.IStream if node.kind is RelToStreamKind.ISTREAM else op.DStream
+        return Built(self._add(kind, [routed], below.operator.columns, True), partitioning)
+
+    # Routing
+
+    def _local(self, built: Built) -> op.Input:
+        return op.Input(operator=built.operator.id)
+
+    def _sent(self, built: Built, route: str, keys: tuple[Expr, ...] = ()) -> op.Input:
+        return op.Input(operator=built.operator.id, route=route, keys=keys)  # type: ignore[arg-type]
+
+    def _to_single(self, built: Built) -> op.Input:
+        return self._local(built) if built.partitioning.mode == "single" else self._sent(built, "single")
+
+    def _to_keys(
+        self, built: Built, allowed: tuple[Expr, ...], preferred: tuple[Expr, ...] | None = None
+    ) -> tuple[op.Input, Partitioning]:
+        """Route an input so that rows that agree on all `allowed` expressions meet."""
+        if built.partitioning.mode == "single":
+            return self._local(built), SINGLE
+        fits = all(any(key in allowed for key in position) for position in built.partitioning.keys)
+        if built.partitioning.mode == "hash" and fits:
+            return self._local(built), built.partitioning
+        keys = preferred or allowed
+        return self._sent(built, "hash", keys), Partitioning("hash", tuple(frozenset({key}) for key in keys))
+
+    def _add(
+        self, kind: type[op.Operator], inputs: Sequence[op.Input], described: Sequence[op.Column], is_stream: bool,
+        reason: str | None = None, **more: Any,
+    ) -> op.Operator:
+        placement, level = self._placed(inputs)
+        if placement == "single" and reason is None:
+            reason = next((self.operators[i.operator].reason for i in inputs if i.route == "local"), None)
+        self._count += 1
+        made = op.identified(
+            kind(
+                inputs=tuple(inputs), columns=tuple(described), is_stream=is_stream, placement=placement,
+                level=level, reason=reason if placement == "single" else None, **more,
+            ),
+            f"{self.salt}:{self._count}:" if self.salt else "",
+        )
+        return self.operators.setdefault(made.id, made)
+
+    def _placed(self, inputs: Sequence[op.Input]) -> tuple[str, int]:
+        """Return where an operator with these inputs runs, and at what level."""
+        below = [(edge, self.operators[edge.operator]) for edge in inputs]
+        if all(edge.route == "local" and operator.placement == "source" for edge, operator in below):
+            return "source", 0
+        edge, operator = below[0]
+        return operator.placement if edge.route == "local" else edge.route, _arrival_level(edge, operator)
+
+
+def _arrival_level(edge: op.Input, operator: op.Operator) -> int:
+    """Return the level at which an operator's output arrives over an edge."""
+    sent_on = edge.route != "local" and operator.placement != "source"
+    return operator.level + (1 if sent_on else 0)
+
+
+def _columns(node: Rel) -> list[op.Column]:
+    return [op.Column(name=f.name, type=f.type, nullable=f.nullable) for f in node.schema]
+
+
+def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
+    """Return columns under their own names with the nullability that a join gives them."""
+    return [
+        column if column.nullable == f.nullable else column.model_copy(update={"nullable": f.nullable})
+        for column, f in zip(given, node.schema, strict=True)
+    ]
+
+
+def _chosen(keys: tuple[Expr, ...], wanted: Sequence[int]) -> Demand:
+    return tuple(keys[at] for at in wanted) or None
+
+
+def _split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]]:
+    """Return what the reader demands, as expressions over the left and over the right input."""
+    width = len(node.left.schema)
+    refs = [k for k in demand or () if isinstance(k, ColumnRef)]
+    left: set[Expr] = {k for k in refs if k.index < width}
+    return left, {replace(k, index=k.index - width) for k in refs if k.index >= width}
+
+
+def _wanted(keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]) -> list[int]:
+    """Return which keys to partition by: those that the reader demands too, or all of them."""
+    pairs = list(zip(*keys, strict=True))
+    asked = [at for at, (a, b) in enumerate(pairs) if a in demand[0] or b in demand[1]]
+    return asked or list(range(len(pairs)))
+
+
+def _key_order(partitioning: Partitioning, keys: tuple[Expr, ...]) -> list[int] | None:
+    """Return which keys, in order, an input is already partitioned by; None if by others or not at all."""
+    if partitioning.mode != "hash":
+        return None
+    order = []
+    for position in partitioning.keys:
+        at = next((i for i, key in enumerate(keys) if key in position), None)
+        if at is None:
+            return None
+        order.append(at)
+    return order or None
+
+
+def _in_source_order(stream: Rel) -> bool:
+    """Tell whether the elements of an instant come in the order of a source."""
+    while isinstance(stream, bound.Filter | bound.Project):
+        stream = stream.input
+    if isinstance(stream, bound.RelToStream):
+        relation = stream.input
+        while isinstance(relation, bound.Filter | bound.Project):
+            relation = relation.input
+        return isinstance(relation, bound.Window) and _in_source_order(relation.input)
+    return isinstance(stream, bound.StreamScan)
+
+
+def _sources(builder: Builder, node: Rel) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(builder._source(scan).operator.id for scan in bound.scans(node)))
+
+
+def _clock(builder: Builder, node: Rel) -> tuple[op.Tick, ...]:
+    """Return what makes an Rstream over a relation speak."""
+    if isinstance(node, bound.StreamScan | bound.RelationScan):
+        if node.domain is None:
+            return ()
+        return (op.Tick(source=builder._source(node).operator.id),)
+    if isinstance(node, bound.Window) and isinstance(node.spec, bound.RangeSpec) and node.spec.slide:
+        return tuple(op.Tick(source=source, slide=node.spec.slide) for source in _sources(builder, node.input))
+    ticks = [tick for below in bound.direct_inputs(node) for tick in _clock(builder, below)]
+    return tuple(dict.fromkeys(ticks))

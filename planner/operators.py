@@ -1,0 +1,246 @@
+"""The operators of a physical plan: those of STREAM's table, as immutable models.
+
+An operator names its inputs by id and says what it computes. Its id is a hash of exactly that, so
+that recompiling gives the same ids and equal operators of different queries are one operator. Columns
+are positions; names are for reading only and do not enter the id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cql.bound import EmptyRow, SortKey
+from cql.intervals import TimeDomain
+from planner.codec import CallField, ExprField, TypeField, WindowField, encode
+from planner.logical import JoinType
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Column(_Model):
+    """A column that an operator puts out."""
+
+    name: str
+    type: TypeField
+    nullable: bool
+
+
+class Input(_Model):
+    """An edge of the plan: whose output is read, and how it gets there.
+
+    `local` stays in the bucket; `hash` sends each element to the bucket of its keys; `single` sends
+    everything to one bucket.
+    """
+
+    operator: str
+    route: Literal["local", "hash", "single"] = "local"
+    keys: tuple[ExprField, ...] = ()
+
+
+class SortBy(_Model):
+    column: int
+    descending: bool
+    nulls_first: bool
+
+    @classmethod
+    def of(cls, key: SortKey) -> SortBy:
+        return cls(column=key.column, descending=key.descending, nulls_first=key.nulls_first)
+
+
+class Operator(_Model):
+    """What all operators have.
+
+    `placement` says where it runs: `source` before anything is sent anywhere, `hash` in every bucket of
+    a partitioned fragment, `single` in one bucket, and then `reason` says why. `level` counts how often
+    elements have been sent on before they get here.
+    """
+
+    id: str = ""
+    inputs: tuple[Input, ...] = ()
+    columns: tuple[Column, ...]
+    is_stream: bool
+    placement: Literal["source", "hash", "single"] = "source"
+    level: int = 0
+    reason: str | None = None
+
+    @property
+    def fragment(self) -> str:
+        """The id of the fragment it belongs to."""
+        return "source" if self.placement == "source" else f"{self.placement}-{self.level}"
+
+
+class Source(Operator):
+    """A registered stream or relation."""
+
+    kind: Literal["source"] = "source"
+    table: str
+    is_relation: bool
+    time: TimeDomain | None
+
+
+class Select(Operator):
+    """Passes what satisfies all predicates; they commute and may be evaluated in any order."""
+
+    kind: Literal["select"] = "select"
+    predicates: tuple[ExprField, ...]
+
+
+class Project(Operator):
+    kind: Literal["project"] = "project"
+    items: tuple[ExprField, ...]
+
+
+class SeqWindow(Operator):
+    """A bounded window. Ties at one instant are in source order, or, for derived streams, by value."""
+
+    kind: Literal["seq-window"] = "seq-window"
+    window: WindowField
+    order: Literal["source", "value"] = "source"
+
+
+class BinaryJoin(Operator):
+    kind: Literal["binary-join"] = "binary-join"
+    join: Literal["inner", "left", "right", "full"]
+    left_keys: tuple[ExprField, ...]
+    right_keys: tuple[ExprField, ...]
+    residual: ExprField | None
+
+
+class SemiJoin(Operator):
+    kind: Literal["semijoin"] = "semijoin"
+    left_keys: tuple[ExprField, ...]
+    right_keys: tuple[ExprField, ...]
+    residual: ExprField | None
+
+
+class AntiJoin(Operator):
+    kind: Literal["antijoin"] = "antijoin"
+    left_keys: tuple[ExprField, ...]
+    right_keys: tuple[ExprField, ...]
+    residual: ExprField | None
+
+
+class MJoin(Operator):
+    """A multiway join; each input probes the others in its own order, which may change at any time."""
+
+    kind: Literal["mjoin"] = "mjoin"
+    keys: tuple[tuple[ExprField, ...], ...]
+    residual: ExprField | None
+
+
+class StreamJoin(Operator):
+    """Elements of the first input probe the relation of the second as it is at their instant."""
+
+    kind: Literal["stream-join"] = "stream-join"
+    left_keys: tuple[ExprField, ...]
+    right_keys: tuple[ExprField, ...]
+    residual: ExprField | None
+
+
+class Union(Operator):
+    kind: Literal["union"] = "union"
+
+
+class Except(Operator):
+    kind: Literal["except"] = "except"
+
+
+class Intersect(Operator):
+    kind: Literal["intersect"] = "intersect"
+
+
+class DuplicateEliminate(Operator):
+    kind: Literal["duplicate-eliminate"] = "duplicate-eliminate"
+
+
+class Aggregate(Operator):
+    """`seen` lists the sources whose first element brings the row of an ungrouped aggregate."""
+
+    kind: Literal["aggregate"] = "aggregate"
+    keys: tuple[ExprField, ...]
+    calls: tuple[CallField, ...]
+    empty_row: EmptyRow
+    seen: tuple[str, ...] = ()
+
+
+class TopN(Operator):
+    """Of all rows, or of each partition; with `numbered` the last column is the row's number."""
+
+    kind: Literal["top-n"] = "top-n"
+    partition: tuple[int, ...]
+    keys: tuple[SortBy, ...]
+    limit: int
+    numbered: bool = False
+
+
+class IStream(Operator):
+    kind: Literal["i-stream"] = "i-stream"
+
+
+class DStream(Operator):
+    kind: Literal["d-stream"] = "d-stream"
+
+
+class Tick(_Model):
+    """What makes an Rstream speak: the elements of a source, or the multiples of a slide once it has any."""
+
+    source: str
+    slide: int | None = None
+
+
+class RStream(Operator):
+    kind: Literal["r-stream"] = "r-stream"
+    every_tick: bool
+    clock: tuple[Tick, ...]
+
+
+class Output(Operator):
+    """The result of a registered query, under its column names."""
+
+    kind: Literal["output"] = "output"
+    query: str
+
+
+AnyOperator = Annotated[
+    Source | Select | Project | SeqWindow | BinaryJoin | SemiJoin | AntiJoin | MJoin | StreamJoin | Union
+    | Except | Intersect | DuplicateEliminate | Aggregate | TopN | IStream | DStream | RStream | Output,
+    Field(discriminator="kind"),
+]
+
+OPERATOR_TYPES: tuple[type[Operator], ...] = (
+    Source, Select, Project, SeqWindow, BinaryJoin, SemiJoin, AntiJoin, MJoin, StreamJoin, Union, Except,
+    Intersect, DuplicateEliminate, Aggregate, TopN, IStream, DStream, RStream, Output,
+)
+
+_JOIN_TYPES = {JoinType.SEMI: SemiJoin, JoinType.ANTI: AntiJoin}
+
+
+def join_type(kind: JoinType) -> type[Operator]:
+    """Return the operator class of a join."""
+    return _JOIN_TYPES.get(kind, BinaryJoin)
+
+
+def identified(operator: Operator, salt: str = "") -> Operator:
+    """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason"})
+    if isinstance(operator, Source):
+        content["types"] = [str(column.type) for column in operator.columns]
+    digest = hashlib.sha256((salt + json.dumps(content, sort_keys=True)).encode()).hexdigest()[:8]
+    kind = content["kind"]
+    return operator.model_copy(update={"id": f"{kind}-{digest}"})
+
+
+def output_names(operator: Operator) -> list[str]:
+    """Return the names of an operator's columns."""
+    return [column.name for column in operator.columns]
+
+
+def describe_keys(keys: tuple[Any, ...]) -> str:
+    """Return key expressions in canonical form, for comparison and hashing."""
+    return json.dumps([encode(key) for key in keys], sort_keys=True)

@@ -1,0 +1,234 @@
+"""The plan of a whole network of queries: operators, queues, synopses, stores, chains.
+
+Each query is compiled on its own (`compile_query`); combining queries merges operators of equal id, and
+the stores behind them. A plan is immutable and goes to JSON and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict
+
+from cql.bound import Rel
+from cql.errors import Code, fail
+from planner import operators as op
+from planner.build import Builder
+from planner.chains import lower_envelope
+from planner.costs import estimate
+from planner.optimize import optimize
+from planner.state import Growth, Store, Synopsis, relation_growth, synopses_of
+
+FORMAT_VERSION = 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Queue(_Model):
+    """The elements between a producer and its readers; each reader has its own place in it."""
+
+    id: str
+    producer: str
+    readers: tuple[str, ...]
+
+
+class Chain(_Model):
+    """Operators to run together on a path from a source to an output, and the slope they are ranked by."""
+
+    operators: tuple[str, ...]
+    slope: float
+
+
+class Path(_Model):
+    """One way of elements from a source to a query's output, cut into chains."""
+
+    query: str
+    source: str
+    chains: tuple[Chain, ...]
+
+
+class Growing(_Model):
+    """State of a query that can grow without limit: which synopsis, and with what."""
+
+    query: str
+    synopsis: str
+    operator: str
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """What one query is compiled to: its operators, inputs before readers, the output last."""
+
+    name: str
+    operators: tuple[op.Operator, ...]
+    growth: Mapping[str, Growth]
+    synopses: tuple[Synopsis, ...]
+    paths: tuple[Path, ...]
+
+    def growing(self) -> list[Growing]:
+        """Return the state that has no bound in the query or in time."""
+        return [
+            Growing(query=self.name, synopsis=s.id, operator=s.operator, growth=s.growth)
+            for s in self.synopses
+            if s.growth in ("keys", "stream")
+        ]
+
+
+def compile_query(name: str, tree: Rel, *, share: bool = True, optimized: bool = True) -> QueryPlan:
+    """Return the plan of one query. Without `share`, none of its parts can be merged with anything."""
+    logical = optimize(tree)[0] if optimized else optimize(tree, only_required=True)[0]
+    builder = Builder(salt="" if share else name)
+    builder.output(name, logical)
+    operators = builder.operators
+    growth: dict[str, Growth] = {}
+    for operator in operators.values():
+        growth[operator.id] = relation_growth(operator, [growth[edge.operator] for edge in operator.inputs])
+    synopses = tuple(s for o in operators.values() for s in synopses_of(o, operators, growth, share))
+    return QueryPlan(name, tuple(operators.values()), growth, synopses, tuple(_paths(name, operators)))
+
+
+class Plan(_Model):
+    """A network: everything by id, operators in an order in which inputs come before readers."""
+
+    version: int = FORMAT_VERSION
+    queries: tuple[str, ...]
+    operators: tuple[op.AnyOperator, ...]
+    queues: tuple[Queue, ...]
+    synopses: tuple[Synopsis, ...]
+    stores: tuple[Store, ...]
+    paths: tuple[Path, ...]
+    growing: tuple[Growing, ...]
+
+    @cached_property
+    def by_id(self) -> dict[str, op.Operator]:
+        return {operator.id: operator for operator in self.operators}
+
+    def output(self, query: str) -> op.Output:
+        """Return the output operator of a query."""
+        for operator in self.operators:
+            if isinstance(operator, op.Output) and operator.query.casefold() == query.casefold():
+                return operator
+        raise fail(Code.UNKNOWN_QUERY, f"the plan has no query '{query}'")
+
+    def below(self, operator: op.Operator) -> Iterator[op.Operator]:
+        """Yield an operator and everything it reads, each once, inputs first."""
+        wanted: set[str] = set()
+        stack = [operator.id]
+        while stack:
+            current = stack.pop()
+            if current not in wanted:
+                wanted.add(current)
+                stack.extend(edge.operator for edge in self.by_id[current].inputs)
+        return (each for each in self.operators if each.id in wanted)
+
+    @cached_property
+    def users(self) -> dict[str, tuple[str, ...]]:
+        """The queries that each operator serves."""
+        found: dict[str, list[str]] = {operator.id: [] for operator in self.operators}
+        for operator in self.operators:
+            if isinstance(operator, op.Output):
+                for each in self.below(operator):
+                    found[each.id].append(operator.query)
+        return {key: tuple(names) for key, names in found.items()}
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return self.model_dump_json(indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Load a plan; it equals the one that was written."""
+        try:
+            plan = cls.model_validate_json(text)
+        except ValueError as error:
+            raise fail(Code.BAD_DEFINITION, f"this is not a plan: {error}") from None
+        if plan.version != FORMAT_VERSION:
+            raise fail(Code.BAD_DEFINITION, f"this plan has format version {plan.version}",
+                       hint=f"this program reads version {FORMAT_VERSION}")
+        return plan
+
+    def explain(self, form: str = "text", query: str | None = None) -> str:
+        """Return the plan, or the part of one query, as text, json, dot or mermaid."""
+        from planner.explain import explain
+
+        return explain(self, form, query)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def combine(queries: Iterable[QueryPlan]) -> Plan:
+    """Return the plan of several queries together: what has the same id is the same."""
+    operators: dict[str, op.Operator] = {}
+    synopses: dict[str, Synopsis] = {}
+    names: list[str] = []
+    paths: list[Path] = []
+    growing: list[Growing] = []
+    for query in queries:
+        names.append(query.name)
+        paths.extend(query.paths)
+        growing.extend(query.growing())
+        for operator in query.operators:
+            operators.setdefault(operator.id, operator)
+        for synopsis in query.synopses:
+            synopses.setdefault(synopsis.id, synopsis)
+    return Plan.model_construct(
+        version=FORMAT_VERSION,
+        queries=tuple(names),
+        operators=tuple(operators.values()),
+        queues=tuple(_queues(operators)),
+        synopses=tuple(synopses.values()),
+        stores=tuple(_stores(synopses, operators)),
+        paths=tuple(paths),
+        growing=tuple(growing),
+    )
+
+
+def _queues(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:
+    readers: dict[str, list[str]] = {}
+    for operator in operators.values():
+        for port, edge in enumerate(operator.inputs):
+            readers.setdefault(edge.operator, []).append(f"{operator.id}:{port}")
+    for producer, found in readers.items():
+        yield Queue.model_construct(id=f"queue/{producer}", producer=producer, readers=tuple(found))
+
+
+def _stores(synopses: Mapping[str, Synopsis], operators: Mapping[str, op.Operator]) -> Iterator[Store]:
+    stubs: dict[str, list[Synopsis]] = {}
+    for synopsis in synopses.values():
+        stubs.setdefault(synopsis.store, []).append(synopsis)
+    for store, found in stubs.items():
+        kind = store.split("/")[1]
+        shared = kind in ("log", "relation")
+        yield Store.model_construct(
+            id=store,
+            kind=kind if shared else "private",
+            rows_of=store.split("/")[2] if shared else found[0].operator,
+            stubs=tuple(synopsis.id for synopsis in found),
+        )
+
+
+def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
+    """Yield the paths from each source to the output, with their chains from estimated costs."""
+    output = next(o for o in operators.values() if isinstance(o, op.Output))
+
+    def walk(operator: op.Operator, above: tuple[op.Operator, ...]) -> Iterator[tuple[op.Operator, ...]]:
+        path = (operator, *above)
+        if not operator.inputs:
+            yield path
+        for edge in operator.inputs:
+            yield from walk(operators[edge.operator], path)
+
+    for path in dict.fromkeys(walk(output, ())):
+        steps = path[1:]
+        estimates = [estimate(step) for step in steps]
+        envelope = lower_envelope([e.cost for e in estimates], [e.selectivity for e in estimates])
+        chains = tuple(
+            Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6)) for s in envelope
+        )
+        yield Path(query=query, source=path[0].id, chains=chains)
