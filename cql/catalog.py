@@ -184,7 +184,8 @@ class Catalog(BaseModel):
             return found
         known = [query.name for query in self.queries.values()]
         raise fail(Code.UNKNOWN_QUERY, f"there is no query '{name}'", span,
-                   hint=None if known else "register one: REGISTER QUERY name AS query",
+                   hint=None if nearest(name, known) else f"registered so far: {', '.join(known[:8])}" if known
+                   else "register one: REGISTER QUERY name AS query",
                    candidates=nearest(name, known))
 
     def dependants(self, name: str) -> list[str]:

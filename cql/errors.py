@@ -55,6 +55,12 @@ class Code(Enum):
     BAD_SUBQUERY = ("E409", "a subquery of the wrong shape for its place")
     BAD_ROW_NUMBER = ("E410", "ROW_NUMBER outside the one place where it has a meaning")
     BAD_DEFINITION = ("E411", "a definition that contradicts itself")
+    # Planning
+    CANNOT_DECORRELATE = (
+        "E601",
+        "a subquery that refers to the query around it in a way that cannot be turned into a join",
+    )
+    CANNOT_PLAN = ("E602", "a query that has no plan")
     # Outside
     NO_FILE = ("E501", "a file that cannot be read")
     CANNOT_INFER = ("E502", "a schema that cannot be inferred")

@@ -39,7 +39,10 @@ FREE = Partitioning("free")
 SINGLE = Partitioning("single")
 
 Demand = tuple[Expr, ...] | None
-"""The expressions that the reader would like to be partitioned by; None: it does not mind."""
+"""The expressions that the reader would like to be partitioned by: none of them if it runs in one bucket;
+None if it does not mind."""
+
+ONE_BUCKET: Demand = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ class Builder:
         return Built(made, below.partitioning)
 
     def _project(self, node: bound.Project, demand: Demand) -> Built:
-        wanted = None
-        if demand is not None:
+        wanted = demand
+        if demand:
             wanted = tuple(node.items[k.index] for k in demand if isinstance(k, ColumnRef)) or None
         below = self.build(node.input, wanted)
         names = [c.name for c in below.operator.columns]
@@ -143,7 +146,7 @@ class Builder:
             case bound.UnboundedSpec():
                 return self.build(node.input, demand)
             case bound.RowsSpec():
-                below = self.build(node.input, None)
+                below = self.build(node.input, ONE_BUCKET)
                 reason = f"[{node.spec}] counts the elements of the whole stream"
                 return self._made_window(node, self._to_single(below), SINGLE, reason)
             case bound.PartitionRowsSpec():
@@ -152,8 +155,11 @@ class Builder:
             case _:
                 keys = demand or everything
         below = self.build(node.input, keys)
-        if isinstance(node.spec, bound.RangeSpec) and below.partitioning.mode != "free":
-            return self._made_window(node, self._local(below), below.partitioning)
+        if isinstance(node.spec, bound.RangeSpec):
+            if below.partitioning.mode != "free":
+                return self._made_window(node, self._local(below), below.partitioning)
+            if demand == ONE_BUCKET:
+                return self._made_window(node, self._to_single(below), SINGLE, "its reader runs in one bucket")
         routed, partitioning = self._to_keys(below, keys)
         return self._made_window(node, routed, partitioning)
 
@@ -171,7 +177,7 @@ class Builder:
     def _keyed_join(self, node: KeyedJoin, demand: Demand) -> Built:
         keys = (node.left_keys, node.right_keys)
         wanted = _wanted(keys, _split_demand(node, demand))
-        lower = [self.build(rel, _chosen(k, wanted)) for rel, k in zip((node.left, node.right), keys, strict=True)]
+        lower = self._joined_inputs((node.left, node.right), keys, wanted)
         routed, order, reason = self._aligned(lower, keys, wanted)
         kind = op.join_type(node.kind)
         more: dict[str, Any] = {} if kind is not op.BinaryJoin else {"join": node.kind.value}
@@ -195,9 +201,7 @@ class Builder:
 
     def _multi_join(self, node: MultiJoin, demand: Demand) -> Built:
         wanted = list(range(len(node.keys[0])))
-        lower = [
-            self.build(rel, _chosen(keys, wanted)) for rel, keys in zip(node.relations, node.keys, strict=True)
-        ]
+        lower = self._joined_inputs(node.relations, node.keys, wanted)
         routed, order, reason = self._aligned(lower, node.keys, wanted)
         everything = [column for built in lower for column in built.operator.columns]
         made = self._add(
@@ -215,9 +219,7 @@ class Builder:
     def _stream_join(self, node: StreamJoin, demand: Demand) -> Built:
         keys = (node.left_keys, node.right_keys)
         wanted = list(range(len(node.left_keys)))
-        lower = [
-            self.build(rel, _chosen(k, wanted)) for rel, k in zip((node.stream, node.relation), keys, strict=True)
-        ]
+        lower = self._joined_inputs((node.stream, node.relation), keys, wanted)
         routed, order, reason = self._aligned(lower, keys, wanted)
         both = [*lower[0].operator.columns, *lower[1].operator.columns]
         made = self._add(
@@ -230,6 +232,16 @@ class Builder:
         visible = tuple(frozenset({node.left_keys[at], shifted(node.right_keys[at], width)}) for at in order)
         return Built(made, Partitioning("hash", visible))
 
+    def _joined_inputs(
+        self, relations: Sequence[Rel], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
+    ) -> list[Built]:
+        """Build inputs that have to meet: by their keys, or in one bucket if one of them must be there."""
+        together = not keys[0] or any(runs_in_one_bucket(rel) for rel in relations)
+        return [
+            self.build(rel, ONE_BUCKET if together else tuple(own[at] for at in wanted))
+            for rel, own in zip(relations, keys, strict=True)
+        ]
+
     def _aligned(
         self, lower: Sequence[Built], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
     ) -> tuple[list[op.Input], list[int] | None, str | None]:
@@ -237,9 +249,9 @@ class Builder:
         if not keys[0]:
             reason = "a join without an equality has no keys to split by"
             return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
-        if all(b.partitioning.mode == "single" for b in lower):
-            routed = self._levelled(lower, [self._local(b) for b in lower], None)
-            return routed, None, lower[0].operator.reason
+        single = next((b for b in lower if b.partitioning.mode == "single"), None)
+        if single is not None:
+            return self._levelled(lower, [self._to_single(b) for b in lower], None), None, single.operator.reason
         order: list[int] | None = None
         for built, own in zip(lower, keys, strict=True):
             order = order or _key_order(built.partitioning, own)
@@ -281,7 +293,7 @@ class Builder:
             "seen": () if node.keys else _sources(self, node),
         }
         if not node.keys:
-            below = self.build(node.input, None)
+            below = self.build(node.input, ONE_BUCKET)
             reason = "an aggregate without GROUP BY is over all rows"
             made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=reason, **more)
             return Built(made, SINGLE)
@@ -304,9 +316,9 @@ class Builder:
         everything = columns(node)
         chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(range(len(everything)))
         keys = [tuple(columns(rel)[at] for at in range(len(everything))) for rel in relations]
-        lower = [self.build(rel, _chosen(k, chosen)) for rel, k in zip(relations, keys, strict=True)]
+        lower = self._joined_inputs(relations, keys, chosen)
         if len(lower) == 1:
-            routed, partitioning = self._to_keys(lower[0], keys[0], _chosen(keys[0], chosen) or ())
+            routed, partitioning = self._to_keys(lower[0], keys[0], tuple(keys[0][at] for at in chosen))
             made = self._add(kind, [routed], lower[0].operator.columns, False)
             return Built(made, partitioning)
         inputs, order, reason = self._aligned(lower, keys, chosen)
@@ -319,7 +331,7 @@ class Builder:
         inner = columns(node.input)
         keys = tuple(inner[at] for at in partition)
         keys = tuple(k for k in keys if demand and k in demand) or keys
-        below = self.build(node.input, keys or None)
+        below = self.build(node.input, keys)
         number = getattr(node, "number", None)
         described = list(below.operator.columns)
         if number:
@@ -420,8 +432,18 @@ def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
     ]
 
 
-def _chosen(keys: tuple[Expr, ...], wanted: Sequence[int]) -> Demand:
-    return tuple(keys[at] for at in wanted) or None
+def runs_in_one_bucket(rel: Rel) -> bool:
+    """Tell whether a plan ends in a part that cannot be split over buckets."""
+    match rel:
+        case bound.StreamScan() | bound.RelationScan():
+            return False
+        case bound.Window(spec=bound.RowsSpec()) | bound.TopN():
+            return True
+        case bound.Aggregate(keys=()):
+            return True
+        case KeyedJoin(left_keys=()) | StreamJoin(left_keys=()):
+            return True
+    return any(runs_in_one_bucket(below) for below in bound.direct_inputs(rel))
 
 
 def _split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]]:

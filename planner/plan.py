@@ -136,6 +136,25 @@ class Plan(_Model):
                     found[each.id].append(operator.query)
         return {key: tuple(names) for key, names in found.items()}
 
+    def part(self, query: str) -> Plan:
+        """Return the plan of one query of the network."""
+        output = self.output(query)
+        kept = tuple(self.below(output))
+        ids = {operator.id for operator in kept}
+        stubs = {synopsis.id for synopsis in self.synopses if synopsis.operator in ids}
+        stores = (s.model_copy(update={"stubs": tuple(x for x in s.stubs if x in stubs)}) for s in self.stores)
+        return self.model_copy(
+            update={
+                "queries": (output.query,),
+                "operators": kept,
+                "queues": tuple(q for q in self.queues if q.producer in ids),
+                "synopses": tuple(s for s in self.synopses if s.operator in ids),
+                "stores": tuple(s for s in stores if s.stubs),
+                "paths": tuple(p for p in self.paths if p.query == output.query),
+                "growing": tuple(g for g in self.growing if g.query == output.query),
+            }
+        )
+
     def to_json(self) -> str:
         """Return the plan as JSON."""
         return self.model_dump_json(indent=2)

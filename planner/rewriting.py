@@ -4,12 +4,16 @@ A rule looks at one node and returns a replacement, or None where it does not ap
 the walking: inputs first, then the node, again until the rule finds nothing more. After each rule
 that changed something the plan must have the same schema and kind and satisfy all invariants;
 otherwise the rule is named as the culprit.
+
+Plans are immutable and a rule is a function of its node, so a subtree in which a rule found nothing
+is remembered and not walked again: a pass over a plan costs what changed since the pass before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 
 from cql.bound import (
     Exists,
@@ -17,15 +21,19 @@ from cql.bound import (
     InSubquery,
     Rel,
     ScalarSubquery,
+    expressions,
+    has_subquery,
     with_children,
     with_expressions,
-    with_inputs,
 )
 
 Rewrite = Callable[[Rel], Rel | None]
 
 MOST_PASSES = 50
 """How often a stage may run over a plan; real plans need two or three passes."""
+
+MOST_CHANGES = 2000
+"""How often a rule may apply in one pass; real plans need a few dozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +65,36 @@ class Rewriter:
     disabled: frozenset[str] = frozenset()
     verify: Callable[[Rel], None] | None = None
     steps: list[Step] = field(default_factory=list)
+    _settled: dict[Rewrite, dict[int, Rel]] = field(default_factory=dict)
 
     def rewrite(self, plan: Rel) -> Rel:
         """Return the plan after all stages."""
         for stage in self.stages:
-            for _ in range(MOST_PASSES):
-                before = plan
-                for rule in stage.rules:
-                    if rule.__name__ not in self.disabled:
-                        plan = self._applied(rule, plan)
-                if plan is before:
-                    break
-            else:
-                raise RuleError(f"the stage '{stage.name}' does not come to an end")
+            plan = self.run(stage, plan)
         return plan
 
+    def run(self, stage: Stage, plan: Rel) -> Rel:
+        """Return the plan after one stage."""
+        rules = [rule for rule in stage.rules if rule.__name__ not in self.disabled]
+        for _ in range(MOST_PASSES):
+            before = plan
+            for rule in rules:
+                plan = self._applied(rule, plan)
+            if plan is before:
+                return plan
+        raise RuleError(f"the stage '{stage.name}' does not come to an end")
+
     def _applied(self, rule: Rewrite, plan: Rel) -> Rel:
-        changed = apply_everywhere(rule, plan)
+        changed = apply_everywhere(rule, plan, self._settled.setdefault(rule, {}))
         if changed is plan:
             return plan
         name = rule.__name__
         if [(f.name, f.type) for f in changed.schema] != [(f.name, f.type) for f in plan.schema]:
             raise RuleError(f"rule {name} changed the schema from {plan.schema} to {changed.schema}")
         if changed.is_stream != plan.is_stream:
-            raise RuleError(f"rule {name} turned a {'stream' if plan.is_stream else 'relation'} into the other kind")
+            raise RuleError(
+                f"rule {name} turned a {'stream' if plan.is_stream else 'relation'} into the other kind"
+            )
         if self.verify is not None:
             try:
                 self.verify(changed)
@@ -90,22 +104,63 @@ class Rewriter:
         return changed
 
 
-def apply_everywhere(rule: Rewrite, node: Rel) -> Rel:
-    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies."""
-    node = with_inputs(node, lambda below: apply_everywhere(rule, below))
-    node = with_expressions(node, lambda expression: _in_subqueries(rule, expression))
-    for _ in range(MOST_PASSES):
-        replacement = rule(node)
-        if replacement is None or replacement is node:
-            return node
-        node = replacement
-    raise RuleError(f"rule {rule.__name__} does not come to an end")
+def apply_everywhere(rule: Rewrite, plan: Rel, settled: dict[int, Rel] | None = None) -> Rel:
+    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies.
+
+    `settled` remembers, by identity, the subtrees in which the rule finds nothing.
+    """
+    return _Walk(rule, {} if settled is None else settled).visit(plan)
 
 
-def _in_subqueries(rule: Rewrite, expression: Expr) -> Expr:
-    if isinstance(expression, InSubquery | Exists | ScalarSubquery):
-        query = apply_everywhere(rule, expression.query)
-        if query is not expression.query:
-            expression = replace(expression, query=query)
-    inner = with_children(expression, lambda part: _in_subqueries(rule, part))
-    return expression if inner == expression else inner
+@dataclass(slots=True)
+class _Walk:
+    rule: Rewrite
+    settled: dict[int, Rel]
+    changes: int = 0
+
+    def visit(self, node: Rel) -> Rel:
+        while id(node) not in self.settled:
+            node = self._inputs_visited(node)
+            replacement = self.rule(node)
+            if replacement is None or replacement is node:
+                self.settled[id(node)] = node
+                break
+            self.changes += 1
+            if self.changes > MOST_CHANGES:
+                raise RuleError(f"rule {self.rule.__name__} does not come to an end")
+            node = replacement
+        return node
+
+    def _inputs_visited(self, node: Rel) -> Rel:
+        changes: dict[str, object] = {}
+        queries = False
+        for name in _field_names(type(node)):
+            before = getattr(node, name)
+            after: object = before
+            if isinstance(before, Rel):
+                after = self.visit(before)
+            elif isinstance(before, tuple) and before and isinstance(before[0], Rel):
+                visited = tuple(self.visit(part) for part in before)
+                after = before if all(a is b for a, b in zip(before, visited, strict=True)) else visited
+            elif isinstance(before, Expr | tuple):
+                queries = True
+            if after is not before:
+                changes[name] = after
+        if changes:
+            node = replace(node, **changes)  # type: ignore[arg-type]
+        if queries and any(has_subquery(expression) for expression in expressions(node)):
+            changed = with_expressions(node, self._in_subqueries)
+            node = node if changed == node else changed
+        return node
+
+    def _in_subqueries(self, expression: Expr) -> Expr:
+        if isinstance(expression, InSubquery | Exists | ScalarSubquery):
+            query = self.visit(expression.query)
+            if query is not expression.query:
+                expression = replace(expression, query=query)
+        return with_children(expression, self._in_subqueries) if has_subquery(expression) else expression
+
+
+@cache
+def _field_names(node: type[Rel]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(node) if f.name != "span")

@@ -122,7 +122,7 @@ def _not_yet(command: str, message: str, hint: str) -> int:
     return RUN_FAILED
 
 
-# ---------------------------------------------------------------------------------------- reading and checking
+# --------------------------------------------------------------------------------------- reading and checking
 
 
 def _checked(name: str, settings: Settings) -> Catalog:

@@ -64,9 +64,12 @@ class BlockBinder:
         self.grouped = bool(select.group_by) or bool(self.aggregates.calls) or having is not None
         if self.grouped:
             rel = self._aggregate(rel, select)
+            written = [having, *(item.expression for item in items), *(node for _, node in sort_nodes)]
+            having, *over_groups = gather([lambda e=e: e and self._regrouped(e) for e in written])  # type: ignore[misc]
+            items = [replace(item, expression=e) for item, e in zip(items, over_groups, strict=False)]
+            sort_nodes = [(key, e) for (key, _), e in zip(sort_nodes, over_groups[len(items) :], strict=True)]
             if having is not None:
-                rel = bound.Filter(rel, self._regrouped(having), span=having.span)
-            items = gather([lambda item=item: self._regrouped_item(item) for item in items])  # type: ignore[misc]
+                rel = bound.Filter(rel, having, span=having.span)
         return self._finish(rel, select, items, sort_nodes, limit)
 
     def _expressions(
@@ -75,11 +78,7 @@ class BlockBinder:
         bound.Expr | None, list[bound.Expr], list[Item], bound.Expr | None, list[tuple[ast.SortKey, bound.Expr]]
     ]:
         """Bind everything over the rows of FROM and report what is wrong anywhere."""
-        aliases = {
-            item.alias.key: item.expression
-            for item in select.items
-            if isinstance(item, ast.SelectItem) and item.alias
-        }
+        aliases = _aliases(select)
         plain = ExpressionBinder(
             self.binder.catalog, self.scope, "WHERE", self.binder.subquery, later=frozenset(aliases)
         )
@@ -114,34 +113,32 @@ class BlockBinder:
         return where[0] if where else None, keys, items, having[0] if having else None, sort
 
     def _key(self, grouping: ExpressionBinder, node: ast.Expression, select: ast.Select) -> bound.Expr:
-        at = position(node, len(select.items))
-        if at is None:
+        if not isinstance(node, ast.Number):
             return grouping.bind(node)
-        item = select.items[at]
-        if isinstance(item, ast.Star):
-            raise fail(Code.NOT_GROUPED, "a position cannot stand for *", node.span, hint="name the columns")
-        return replace(grouping, place=f"GROUP BY {at + 1}").bind(item.expression)
+        return self._at_position(replace(grouping, place=f"GROUP BY {node.text}"), node, select)
 
     def _sort_node(self, ordering: ExpressionBinder, key: ast.SortKey, select: ast.Select) -> bound.Expr:
         node = key.expression
         if isinstance(node, ast.Column) and node.qualifier is None and node.name.key in ordering.aliases:
-            return replace(ordering, aliases={}).bind(ordering.aliases[node.name.key])
-        at = position(node, len(select.items))
-        if at is None:
-            return ordering.bind(node)
-        item = select.items[at]
-        if isinstance(item, ast.Star):
-            raise fail(Code.BAD_ORDER, "a position cannot stand for *", node.span, hint="name the column")
-        return ordering.bind(item.expression)
+            return ordering.alias(node)
+        return self._at_position(ordering, node, select)
+
+    def _at_position(self, binder: ExpressionBinder, node: ast.Expression, select: ast.Select) -> bound.Expr:
+        """Return the column of the select list whose number is given, * counting as its columns; or the expression."""
+        listed: list[ast.Expression | bound.ColumnRef] = []
+        for item in select.items:
+            listed += self._star(item) if isinstance(item, ast.Star) else [item.expression]
+        at = position(node, len(listed))
+        found = node if at is None else listed[at]
+        return found if isinstance(found, bound.Expr) else binder.bind(found)
+
+    def _star(self, star: ast.Star) -> list[bound.ColumnRef]:
+        owners = [self.scope.input(star.qualifier)] if star.qualifier else self.scope.inputs
+        return [replace(column, span=star.span) for owner in owners for column in self.scope.columns_of(owner)]
 
     def _items(self, collecting: ExpressionBinder, item: ast.SelectItem | ast.Star) -> list[Item]:
         if isinstance(item, ast.Star):
-            owners = [self.scope.input(item.qualifier)] if item.qualifier else self.scope.inputs
-            return [
-                Item(column.name, replace(column, span=item.span))
-                for owner in owners
-                for column in self.scope.columns_of(owner)
-            ]
+            return [Item(column.name, column) for column in self._star(item)]
         node = item.expression
         if isinstance(node, ast.WindowCall) and node.call.function.key == "row_number" and self.numbered:
             return [Item(item.alias.text if item.alias else "row_number", None, self._checked(node))]
@@ -170,9 +167,6 @@ class BlockBinder:
         return bound.Aggregate(
             rel, self.keys, tuple(self.aggregates.calls), _unique(names), empty, span=select.span
         )
-
-    def _regrouped_item(self, item: Item) -> Item:
-        return item if item.expression is None else replace(item, expression=self._regrouped(item.expression))
 
     def _regrouped(self, expression: bound.Expr) -> bound.Expr:
         """Return an expression over the rows of FROM as one over the groups."""
@@ -227,18 +221,16 @@ class BlockBinder:
                 raise fail(Code.BAD_ROW_NUMBER, message, second.span if second else select.span,
                            hint="put the rest into a query around it")
             return self._numbered_block(rel, select, items)
-        names = list(_unique([item.name for item in items]))
+        names = _unique([item.name for item in items])
         columns = [item.expression for item in items if item.expression is not None]
         visible = len(columns)
         sort_keys = []
-        for key, node in order:
-            expression = self._regrouped(node) if self.grouped else node
+        for key, expression in order:
             sort_keys.append(sort_key(key, _place_in(columns, expression)))
-        if select.distinct and len(columns) > visible:
-            raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", order[0][0].span,
-                       hint="select it too, or leave DISTINCT out")
-        names += [f"sort{at}" for at in range(len(columns) - visible)]
-        result: bound.Rel = bound.Project(rel, tuple(columns), tuple(names), span=select.span)
+            if select.distinct and len(columns) > visible:
+                raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", key.span,
+                           hint="select it too, or leave DISTINCT out")
+        result: bound.Rel = bound.Project(rel, tuple(columns), _with_hidden(names, len(columns)), span=select.span)
         if select.distinct:
             result = bound.Distinct(result, span=select.span)
         if limit is not None:
@@ -274,13 +266,23 @@ class BlockBinder:
             raise fail(Code.BAD_ROW_NUMBER, "an aggregate inside OVER must also be selected", numbering.span)
         names = _unique([item.name for item in items])
         plain_names = [name for name, item in zip(names, items, strict=True) if item.numbering is None]
-        hidden = [f"sort{at}" for at in range(len(columns) - visible)]
         number_name = next(n for n, item in zip(names, items, strict=True) if item.numbering is not None)
+        hidden = _with_hidden(names, len(columns) + 1)[len(names) :]
         projected = bound.Project(rel, tuple(columns), (*plain_names, *hidden), span=select.span)
         numbered = bound.RowNumber(projected, tuple(partition), tuple(order), number_name, span=numbering.span)
         plain_at = iter(range(visible))
         chosen = [len(columns) if item.numbering is not None else next(plain_at) for item in items]
         return _columns(numbered, chosen, names)
+
+
+def _aliases(select: ast.Select) -> dict[str, ast.Expression | None]:
+    """Return what the names that AS gives stand for; None for a name given to different expressions."""
+    aliases: dict[str, ast.Expression | None] = {}
+    for item in select.items:
+        if isinstance(item, ast.SelectItem) and item.alias:
+            same = aliases.get(item.alias.key, item.expression) == item.expression
+            aliases[item.alias.key] = item.expression if same else None
+    return aliases
 
 
 def _name_of(item: ast.SelectItem) -> str:
@@ -311,6 +313,11 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
         seen.add(chosen.casefold())
         result.append(chosen)
     return tuple(result)
+
+
+def _with_hidden(names: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return `count` names: those given, then names for columns that serve an order only."""
+    return _unique([*names, *(f"sort{at}" for at in range(count - len(names)))])
 
 
 def _place_in(columns: list[bound.Expr], expression: bound.Expr) -> int:

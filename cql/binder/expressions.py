@@ -87,7 +87,7 @@ class ExpressionBinder:
     place: str
     bind_subquery: Callable[[ast.Query, Scope], bound.Rel]
     aggregates: Aggregates | None = None
-    aliases: dict[str, ast.Expression] = field(default_factory=dict)
+    aliases: dict[str, ast.Expression | None] = field(default_factory=dict)
     later: frozenset[str] = frozenset()
 
     def bind(self, node: ast.Expression) -> bound.Expr:
@@ -142,7 +142,7 @@ class ExpressionBinder:
             unknown = error.diagnostics[0].code is Code.UNKNOWN_COLUMN
             if node.qualifier is None and unknown:
                 if node.name.key in self.aliases:
-                    return replace(self, aliases={}).bind(self.aliases[node.name.key])
+                    return self.alias(node)
                 if self.scope.row(node.name):
                     column = next(self.scope.columns_of(self.scope.input(node.name)))
                     raise fail(Code.TYPE_MISMATCH, f"'{node.name.text}' is an input, not a column", node.span,
@@ -153,6 +153,14 @@ class ExpressionBinder:
                                f"{self.place} cannot use", node.span,
                                hint="repeat the expression, or name it in a subquery or view") from None
             raise
+
+    def alias(self, node: ast.Column) -> bound.Expr:
+        """Return what a name of the select list stands for."""
+        expression = self.aliases[node.name.key]
+        if expression is None:
+            raise fail(Code.AMBIGUOUS_COLUMN, f"the select list has several columns '{node.name.text}'", node.span,
+                       hint="give them different names with AS")
+        return replace(self, aliases={}).bind(expression)
 
     # Operators
 
@@ -344,7 +352,17 @@ class ExpressionBinder:
         _check_constants(function, arguments)
         if function.name in ("least", "greatest", "coalesce", "nullif"):
             arguments = self._times(arguments)
-        return self._call(function.name, arguments, node.span, node.function.text)
+        call = self._call(function.name, arguments, node.span, node.function.text)
+        return self._own_type(call, arguments) if function.name == "nullif" else call
+
+    def _own_type(self, nullif: bound.Expr, arguments: list[bound.Expr]) -> bound.Expr:
+        """Return NULLIF(a, b) with the type of `a`, as a CASE where comparing them needs a wider one."""
+        value = arguments[0]
+        if nullif.type == value.type:
+            return nullif
+        equal = self._call("eq", arguments, nullif.span)
+        nothing = bound.Literal(None, type=value.type, nullable=True, span=nullif.span)
+        return bound.Case(((equal, nothing),), value, type=value.type, nullable=True, span=nullif.span)
 
     def _aggregate(self, node: ast.Call, function: AggregateFunction | UserAggregate) -> bound.Expr:
         name = node.function.text

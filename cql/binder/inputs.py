@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cql import ast, bound
 from cql.binder.expressions import ExpressionBinder
 from cql.binder.gathering import gather
+from cql.binder.limits import MAX_LEVELS
 from cql.binder.scope import Input, Scope
 from cql.catalog import RelationDef, StreamDef, ViewDef
 from cql.errors import Code, fail
@@ -28,6 +29,9 @@ class BoundInput:
 
 def bind_inputs(binder: QueryBinder, refs: Sequence[ast.TableRef], outer: Scope | None) -> BoundInput:
     """Return the join of the items of FROM; comma means all pairs."""
+    if len(refs) > MAX_LEVELS:
+        raise fail(Code.TOO_DEEP, f"FROM joins {len(refs)} inputs", refs[0].span.cover(refs[-1].span),
+                   hint=f"there may be up to {MAX_LEVELS}")
     items = gather([lambda ref=ref: _bind_ref(binder, ref, outer) for ref in refs])  # type: ignore[misc]
     joined = items[0]
     for item in items[1:]:
@@ -107,6 +111,8 @@ def bind_named(binder: QueryBinder, ref: ast.NamedInput) -> BoundInput:
                 rel = replace(table.tree, span=ref.name.span)
                 if table.is_stream is False:
                     rel = as_relation(rel)
+        if rel.time:
+            binder.clocks.append((ref.name, rel.time))
     rel = _windowed(binder, rel, ref.window, alias, what)
     return BoundInput(rel, (Input(alias.text, rel.schema, 0, timestamp, hidden),))
 
@@ -129,6 +135,7 @@ def _bind_join(binder: QueryBinder, ref: ast.Join, outer: Scope | None) -> Bound
     )
     kind = bound.JoinKind.INNER if ref.kind is ast.JoinKind.CROSS else bound.JoinKind[ref.kind.name]
     pairs = _joined(bound.JoinKind.INNER, left, right, None)
+    _check_names(pairs.inputs, (ref,))
     condition = None
     if ref.condition is not None:
         scope = Scope(list(pairs.inputs), outer)
@@ -188,7 +195,7 @@ def _windowed(
 def _spec(
     binder: QueryBinder, rel: bound.Rel, window: ast.Window, alias: ast.Name | None
 ) -> bound.WindowSpec:
-    clock = rel.time or TimeDomain.INTEGER
+    clock = rel.time
     extra = 1 if binder.settings.range_bounds == "closed" else 0
     match window:
         case ast.RangeWindow(duration=None) | ast.RowsWindow(count=None):
@@ -197,7 +204,7 @@ def _spec(
             return bound.RangeSpec(1)
         case ast.RangeWindow(duration=duration, slide=slide):
             assert duration is not None
-            length = _ticks(duration, clock, "Range")
+            length = _ticks(duration, clock, "Range", 1 - extra)
             step = None if slide is None else _ticks(slide, clock, "Slide")
             if step is not None and step > length:
                 raise fail(Code.BAD_WINDOW, "Slide is larger than Range, so that elements would be skipped",
@@ -208,19 +215,22 @@ def _spec(
             return bound.RowsSpec(_rows(count, window))
         case ast.PartitionWindow():
             columns = gather([lambda c=c: _partition_column(rel, *c, alias) for c in window.columns])  # type: ignore[misc]
-            ticks = None if window.duration is None else _ticks(window.duration, clock, "Range") + extra
+            ticks = None if window.duration is None else _ticks(window.duration, clock, "Range", 1 - extra) + extra
             return bound.PartitionRowsSpec(tuple(dict.fromkeys(columns)), _rows(window.count, window), ticks)
     raise AssertionError(type(window).__name__)
 
 
-def _ticks(duration: ast.IntervalLiteral, clock: TimeDomain, what: str) -> int:
+def _ticks(duration: ast.IntervalLiteral, clock: TimeDomain | None, what: str, least: int = 1) -> int:
+    if clock is None:
+        raise fail(Code.BAD_WINDOW, f"{what} needs a clock, and this input never changes", duration.span,
+                   hint="leave the window out")
     try:
         ticks = duration.interval.ticks(clock)
     except BadInterval as error:
         hint = "use whole seconds; a stream with a TIMESTAMP column as its timestamp has a finer clock"
         raise fail(Code.BAD_WINDOW, f"{what}: {error}", duration.span,
                    hint=hint if clock is TimeDomain.INTEGER else None) from None
-    if ticks < 1:
+    if ticks < least:
         raise fail(Code.BAD_WINDOW, f"{what} must be longer than 0", duration.span,
                    hint="[Now] holds the elements of the current instant" if what == "Range" else
                    "without Slide, the window moves at every instant")

@@ -16,7 +16,8 @@ def position(node: ast.Expression, count: int) -> int | None:
     """Return the index that a plain whole number means as a position in the select list, or None."""
     if not isinstance(node, ast.Number) or not node.text.isdigit():
         return None
-    if not 1 <= int(node.text) <= count:
+    digits = node.text.lstrip("0")
+    if not digits or len(digits) > len(str(count)) or int(digits) > count:
         raise fail(Code.BAD_ORDER, f"there is no column {node.text} in the select list", node.span,
                    hint=f"positions go from 1 to {count}")
-    return int(node.text) - 1
+    return int(digits) - 1

@@ -6,7 +6,7 @@ has no relation-to-stream operator is the stream of its inserts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,7 @@ from cql.binder.blocks import BlockBinder
 from cql.binder.expressions import converted_columns
 from cql.binder.gathering import gather
 from cql.binder.inputs import as_relation, bind_named, renamed
+from cql.binder.limits import check_size
 from cql.binder.ordering import position, sort_key
 from cql.binder.scope import Scope, columns_are
 from cql.catalog import Catalog
@@ -39,23 +40,29 @@ def bind_query(query: ast.Query, catalog: Catalog, *, is_view: bool = False) -> 
     binder = QueryBinder(catalog, catalog.settings)
     try:
         tree = binder.bind(query, None, numbered=is_view)
+        check_size(tree, query.span)
+        _check_clocks(binder.clocks)
+        tree = _without_untyped(tree)
+        if not tree.is_stream and tree.grows:
+            tree = bound.RelToStream(ast.RelToStreamKind.ISTREAM, tree, span=query.span)
     except RecursionError:
         raise fail(Code.TOO_DEEP, "this query nests too deeply", query.span,
                    hint="move inner parts into views: CREATE VIEW name AS query") from None
-    _check_clock(tree)
-    tree = _without_untyped(tree)
-    if not tree.is_stream and tree.grows:
-        tree = bound.RelToStream(ast.RelToStreamKind.ISTREAM, tree, span=query.span)
     return BoundQuery(tree, tuple(binder.used))
 
 
 @dataclass(slots=True)
 class QueryBinder:
-    """Binds one query; `used` collects the catalog names it mentions, `local` its WITH definitions."""
+    """Binds one query.
+
+    `used` collects the catalog names it mentions, `clocks` those that change with their clocks, `local`
+    holds the WITH definitions in reach.
+    """
 
     catalog: Catalog
     settings: Settings
     used: dict[str, None] = field(default_factory=dict)
+    clocks: list[tuple[ast.Name, TimeDomain]] = field(default_factory=list)
     local: dict[str, bound.Rel] = field(default_factory=dict)
 
     def bind(self, query: ast.Query, outer: Scope | None, *, numbered: bool = False) -> bound.Rel:
@@ -125,15 +132,18 @@ class QueryBinder:
 
     @contextmanager
     def _definitions(self, query: ast.With) -> Iterator[None]:
-        before = dict(self.local)
-        for definition in query.definitions:
-            if definition.name.key in self.local and definition.name.key not in before:
-                raise fail(Code.DUPLICATE_NAME, f"WITH defines '{definition.name.text}' twice", definition.name.span)
-            rel = self.bind(definition.query, None, numbered=True)
-            if not rel.is_stream and rel.grows:
-                rel = bound.RelToStream(ast.RelToStreamKind.ISTREAM, rel, span=definition.span)
-            self.local[definition.name.key] = renamed(rel, definition.columns, definition.name)
+        before = self.local
+        defined: set[str] = set()
         try:
+            for definition in query.definitions:
+                name = definition.name
+                if name.key in defined:
+                    raise fail(Code.DUPLICATE_NAME, f"WITH defines '{name.text}' twice", name.span)
+                defined.add(name.key)
+                rel = self.bind(definition.query, None, numbered=True)
+                if not rel.is_stream and rel.grows:
+                    rel = bound.RelToStream(ast.RelToStreamKind.ISTREAM, rel, span=definition.span)
+                self.local = self.local | {name.key: renamed(rel, definition.columns, name)}
             yield
         finally:
             self.local = before
@@ -164,16 +174,11 @@ def _without_untyped(tree: bound.Rel) -> bound.Rel:
     return converted_columns(tree, [t.STRING if f.type == t.NULL else f.type for f in tree.schema])
 
 
-def _check_clock(tree: bound.Rel) -> None:
+def _check_clocks(clocks: Sequence[tuple[ast.Name, TimeDomain]]) -> None:
     """Raise if a query reads inputs on different clocks."""
-    first: bound.StreamScan | bound.RelationScan | None = None
-    for scan in bound.scans(tree):
-        if scan.domain is None:
-            continue
-        if first is None:
-            first = scan
-        elif scan.domain is not first.domain:
-            assert first.domain is not None
-            raise fail(Code.MIXED_TIME, f"'{scan.name}' is timed by {scan.domain.value}, '{first.name}' by "
-                       f"{first.domain.value}", scan.span,
+    for name, clock in clocks:
+        first, first_clock = clocks[0]
+        if clock is not first_clock:
+            raise fail(Code.MIXED_TIME, f"'{name.text}' is timed by {clock.value}, '{first.text}' by "
+                       f"{first_clock.value}", name.span,
                        hint="all inputs of a query need the same kind of timestamps")

@@ -62,7 +62,7 @@ class Rel:
     @property
     def time(self) -> TimeDomain | None:
         """The clock; None for what never changes."""
-        return next((rel.time for rel in inputs(self) if rel.time), None)
+        return next((time for rel in inputs(self) if (time := rel.time)), None)
 
 
 @dataclass(frozen=True, slots=True)

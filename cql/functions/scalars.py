@@ -101,8 +101,8 @@ def _whole_part(given: Sequence[DataType]) -> Signature:
     _number(given, 1, "a number")
     given_type = _known(given[0])
     if given_type.kind is Kind.DECIMAL:
-        whole = min(given_type.precision - given_type.scale + 1, t.MAX_PRECISION)
-        return Signature((given_type,), t.decimal(whole, 0))
+        carry = 1 if given_type.scale else 0
+        return Signature((given_type,), t.decimal(given_type.precision - given_type.scale + carry, 0))
     return Signature((given_type,), t.BIGINT, True if given_type.kind is Kind.DOUBLE else None)
 
 

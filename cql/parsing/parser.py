@@ -6,20 +6,25 @@ scripts use the same grammar with one difference: text in double quotes is a str
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from lark import Lark
+from lark import __version__ as lark_version
 from lark.exceptions import UnexpectedInput
 from lark.lexer import TextSlice
 
 from cql import ast
 from cql.errors import Code, CqlError, Diagnostic, fail
 from cql.parsing.builder import Builder
+from cql.parsing.reducing import Part, TooDeep, install
 from cql.parsing.splitting import Piece, deepest_bracket, split_statements
 from cql.parsing.syntax_errors import syntax_diagnostic
 from cql.source import Source, Span
@@ -94,8 +99,7 @@ def _only_piece(text: str, parse: Callable[[Piece], T]) -> T:
         if not pieces:
             raise fail(Code.SYNTAX, "there is nothing here", Span(0, 0))
         if len(pieces) > 1:
-            raise fail(Code.SYNTAX, "one statement is expected here, and a second one begins",
-                       pieces[1].span)
+            raise fail(Code.SYNTAX, "one statement is expected here, and a second one begins", pieces[1].span)
         return parse(pieces[0])
     except CqlError as error:
         raise error.within(source) from None
@@ -109,21 +113,18 @@ def _parse(text: str, piece: Piece, dialect: Dialect, start: str) -> Any:
         raise _too_deep(Span(place, place + 1))
     parser = _lark(dialect)
     try:
-        tree = parser.parse(TextSlice(text, *piece.span), start=start)
+        return cast(Part, parser.parse(TextSlice(text, *piece.span), start=start)).value
     except UnexpectedInput as error:
         raise CqlError([syntax_diagnostic(error, text, piece.span, _spellings(dialect))]) from None
-    try:
-        return Builder().build(tree)
-    except RecursionError:
-        raise fail(Code.TOO_DEEP, "this statement nests too deeply", piece.span, hint=_SPLIT_UP) from None
+    except TooDeep as error:
+        raise fail(Code.TOO_DEEP, "this nests too deeply", error.span, hint=_SPLIT_UP) from None
 
 
 _SPLIT_UP = "move inner parts into views: CREATE VIEW name AS query"
 
 
 def _too_deep(span: Span) -> CqlError:
-    return fail(Code.TOO_DEEP, f"brackets nest more than {MAX_DEPTH} deep", span,
-                hint=_SPLIT_UP)
+    return fail(Code.TOO_DEEP, f"brackets nest more than {MAX_DEPTH} deep", span, hint=_SPLIT_UP)
 
 
 @cache
@@ -134,14 +135,27 @@ def _lark(dialect: Dialect) -> Lark:
         string = next(line for line in grammar.splitlines() if line.startswith("STRING:"))
         grammar = grammar.replace(quoted, r"QUOTED: /`(?:[^`]|``)+`/")
         grammar = grammar.replace(string, r"""STRING: /'(?:[^']|'')*'|"(?:[^"]|"")*"/""")
-    return Lark(
+    lark = Lark(
         grammar,
         parser="lalr",
         lexer="contextual",
         start=["start", "query", "expr"],
-        propagate_positions=True,
         maybe_placeholders=True,
+        cache=_table_file(dialect),
     )
+    install(lark, Builder())
+    return lark
+
+
+def _table_file(dialect: Dialect) -> str | bool:
+    """Return where the parser's tables are kept between runs: beside the bytecode, where that can be written."""
+    folder = Path(str(resources.files("grammar"))) / "__pycache__"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:
+        return False
+    tag = f"{sys.implementation.cache_tag}.lark-{lark_version}"
+    return str(folder / f"{dialect.value}.{tag}.tables") if os.access(folder, os.W_OK) else False
 
 
 @cache

@@ -67,8 +67,12 @@ def _never_ends(mark: str, at: int) -> Diagnostic:
     if mark == "/*":
         return Diagnostic(Code.UNCLOSED, "this comment is never closed", Span(at, at + 2), "close it with */")
     what = "string" if mark == "'" else "quoted name"
-    return Diagnostic(Code.UNTERMINATED, f"this {what} never ends", Span(at, at + 1),
-                      f"close it with {mark}; inside, a {mark} is written twice")
+    return Diagnostic(
+        Code.UNTERMINATED,
+        f"this {what} never ends",
+        Span(at, at + 1),
+        f"close it with {mark}; inside, a {mark} is written twice",
+    )
 
 
 def unmatched_bracket(text: str, span: Span) -> Diagnostic | None:
@@ -85,12 +89,20 @@ def unmatched_bracket(text: str, span: Span) -> Diagnostic | None:
                 return Diagnostic(Code.UNCLOSED, f"this '{match[0]}' closes nothing", Span(at, at + 1))
             bracket, place = opened.pop()
             if bracket != pairs[match[0]]:
-                return Diagnostic(Code.UNCLOSED, f"this '{bracket}' is closed by '{match[0]}'",
-                                  Span(place, place + 1), f"a '{closers[bracket]}' is missing")
+                return Diagnostic(
+                    Code.UNCLOSED,
+                    f"this '{bracket}' is closed by '{match[0]}'",
+                    Span(place, place + 1),
+                    f"a '{closers[bracket]}' is missing",
+                )
     if opened:
         bracket, place = opened[-1]
-        return Diagnostic(Code.UNCLOSED, f"this '{bracket}' is never closed", Span(place, place + 1),
-                          f"a '{closers[bracket]}' is missing")
+        return Diagnostic(
+            Code.UNCLOSED,
+            f"this '{bracket}' is never closed",
+            Span(place, place + 1),
+            f"a '{closers[bracket]}' is missing",
+        )
     return None
 
 

@@ -22,9 +22,10 @@ from cql.intervals import Unit
 from cql.parsing.splitting import unmatched_bracket
 from cql.source import Span
 
-STATEMENT_WORDS = tuple(
-    "SELECT ISTREAM DSTREAM RSTREAM WITH CREATE REGISTER DROP EXPLAIN SHOW DESCRIBE SET START STOP".split()
-)
+STATEMENT_WORDS = (
+    "SELECT", "ISTREAM", "DSTREAM", "RSTREAM", "WITH", "CREATE", "REGISTER", "DROP", "EXPLAIN", "SHOW",
+    "DESCRIBE", "SET", "START", "STOP",
+)  # fmt: skip
 
 _IN_WORDS = {
     "NAME": "a name",
@@ -44,10 +45,13 @@ _IN_WORDS = {
     "$END": "the end of the statement",
 }
 
-_IN_EXPRESSIONS = set(
-    "QUOTED MINUS PLUS SUM_OPERATOR NOT EXISTS EXTRACT INTERVAL TIMESTAMP TRUE FALSE NULL STAR".split()
-)
-_OPERATORS = set("COMPARISON PRODUCT_OPERATOR MINUS STAR OR NOT BETWEEN IN IS LIKE ESCAPE".split())
+_IN_EXPRESSIONS = {
+    "QUOTED", "MINUS", "PLUS", "SUM_OPERATOR", "NOT", "EXISTS", "EXTRACT", "INTERVAL", "TIMESTAMP", "TRUE",
+    "FALSE", "NULL", "STAR",
+}  # fmt: skip
+_OPERATORS = {
+    "COMPARISON", "PRODUCT_OPERATOR", "MINUS", "STAR", "OR", "NOT", "BETWEEN", "IN", "IS", "LIKE", "ESCAPE",
+}  # fmt: skip
 
 # Terminals that are told in one phrase: if all of the first set are expected, both sets are.
 _TOGETHER = (

@@ -201,7 +201,7 @@ class _Run:
                 (time, item.row) for time in self.instants(rel) for item in self._emitted(rel, time, outer)
             ]
 
-        outer = outer if self.depends_on_outer(rel) else ()
+        outer = outer if outer and self.depends_on_outer(rel) else ()
         return self._once(("stream", id(rel), outer), compute)  # type: ignore[no-any-return]
 
     def _emitted(self, rel: bound.RelToStream, time: int, outer: Outer) -> list[Item]:
@@ -225,7 +225,7 @@ class _Run:
             return []
         instants = self.instants(rel)
         since = instants[bisect_right(instants, time) - 1]
-        outer = outer if self.depends_on_outer(rel) else ()
+        outer = outer if outer and self.depends_on_outer(rel) else ()
         return self._once(  # type: ignore[no-any-return]
             ("relation", id(rel), since, outer), lambda: self._relation(rel, since, outer)
         )
@@ -452,8 +452,8 @@ def _sorted(rows: Iterable[Row], keys: Sequence[SortKey]) -> list[Row]:
     """Return rows in the order of the keys, ties in the order of all columns; sorting is stable."""
     result = sorted(rows, key=row_order)
     for key in reversed(keys):
-        result.sort(key=lambda row: order(row[key.column]), reverse=key.descending)  # noqa: B023
-        result.sort(key=lambda row: (row[key.column] is None) != key.nulls_first)  # noqa: B023
+        result.sort(key=lambda row: order(row[key.column]), reverse=key.descending)
+        result.sort(key=lambda row: (row[key.column] is None) != key.nulls_first)
     return result
 
 

@@ -1,0 +1,114 @@
+"""Calls the builder directly when the parser reduces a rule, without a parse tree in between.
+
+Lark's own tree building spends more time on positions and intermediate trees than on parsing. The
+parser hands every reduction the values of all symbols of the rule, so the span of what was reduced is
+the span from its first to its last symbol, punctuation included. What Lark's conventions ask for is
+kept: filtered tokens are dropped, `?rule` with one child is that child, parts left out of `[..]` are
+None, and the children of rules that Lark makes for repetitions are spliced in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from lark import Lark, Token
+from lark.grammar import Rule
+
+from cql.source import NO_SPAN, Span
+
+MAX_LEVELS = 250
+"""How deep syntax nodes may nest: everything that walks them recursively gets by with Python's stack."""
+
+
+class TooDeep(Exception):
+    """Nodes nest deeper than anything sensible; the span says where."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(f"a syntax tree has at most {MAX_LEVELS} levels")
+        self.span = span
+
+
+class Part(NamedTuple):
+    """The value of a symbol, where it starts and ends (-1 if it is empty), and how deep it nests."""
+
+    value: Any
+    start: int
+    end: int
+    level: int
+
+
+def install(lark: Lark, builder: object) -> None:
+    """Make a parser call a builder's methods; `lark.parse` then returns a `Part`."""
+    callbacks = {rule: _reducer(rule, builder) for rule in lark.rules}
+    inner: Any = lark.parser.parser
+    starts = {rule: value for rule, value in inner.parser.callbacks.items() if rule not in callbacks}
+    inner.parser.callbacks = {**starts, **callbacks}
+
+
+def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], Part]:
+    name = rule.alias or rule.origin.name
+    kept = _kept(rule)
+    inlined = rule.options.expand1 and not rule.alias
+    if inlined and len(rule.expansion) == 1 and len(kept) == 1 and kept[0][0] == 0 and not kept[0][1]:
+        return lambda symbols: symbols[0]  # type: ignore[return-value]
+    method = None if rule.origin.name.startswith("_") else getattr(builder, name, None)
+
+    def reduce(symbols: Sequence[Part | Token]) -> Part:
+        start = end = -1
+        level = 0
+        children: list[Any] = []
+        for symbol in symbols:
+            first, last = _place(symbol)
+            start = first if start < 0 else start
+            end = last if last >= 0 else end
+        only: Part | Token | None = None
+        for at, splice, nones in kept:
+            children.extend([None] * nones)
+            if at < 0:
+                continue
+            only = symbols[at]
+            if type(only) is Part:
+                level = only.level if only.level > level else level
+                if splice:
+                    children.extend(only.value)
+                else:
+                    children.append(only.value)
+            else:
+                children.append(only)
+        if method is None and not inlined:
+            return Part(children, start, end, level)
+        if inlined and len(children) == 1:
+            return only if type(only) is Part else Part(children[0], start, end, level)
+        span = NO_SPAN if start < 0 else Span(start, end)
+        if level >= MAX_LEVELS:
+            raise TooDeep(span)
+        assert method is not None, name
+        return Part(method(span, children), start, end, level + 1)
+
+    return reduce
+
+
+def _place(symbol: Part | Token) -> tuple[int, int]:
+    if type(symbol) is Part:
+        return symbol.start, symbol.end
+    return symbol.start_pos, symbol.end_pos  # type: ignore[union-attr, return-value]
+
+
+def _kept(rule: Rule) -> list[tuple[int, bool, int]]:
+    """Return which symbols of a rule become children: (position, splice it, how many Nones before it)."""
+    absent = rule.options.empty_indices or [False] * len(rule.expansion)
+    kept: list[tuple[int, bool, int]] = []
+    nones = at = 0
+    for empty in absent:
+        if empty:
+            nones += 1
+            continue
+        symbol = rule.expansion[at]
+        if not (symbol.is_term and symbol.filter_out):
+            kept.append((at, not symbol.is_term and symbol.name.startswith("_"), nones))
+            nones = 0
+        at += 1
+    if nones:
+        kept.append((-1, False, nones))
+    return kept

@@ -1,0 +1,72 @@
+"""One line for each operator: what it does, in the names of its inputs' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cql import bound
+from planner import operators as op
+from planner.text import aggregate_text, expression_text, sort_text, window_text
+
+
+def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str:
+    """Return what an operator does, without its inputs."""
+    lower = [op.output_names(operators[edge.operator]) for edge in operator.inputs]
+    names = [name for each in lower for name in each]
+    match operator:
+        case op.Source():
+            kind = "stream" if not operator.is_relation else "relation" if operator.time else "static relation"
+            return f"source {operator.table} ({kind})"
+        case op.Select():
+            return "select " + " AND ".join(expression_text(p, names) for p in operator.predicates)
+        case op.Project():
+            return "project " + ", ".join(expression_text(item, names) for item in operator.items)
+        case op.SeqWindow():
+            order = "" if operator.order == "source" else ", ties by value"
+            return f"seq-window [{window_text(operator.window, names)}]{order}"
+        case op.BinaryJoin():
+            kind = "" if operator.join == "inner" else f"{operator.join} "
+            return f"{kind}binary-join{_condition(operator, lower)}"
+        case op.SemiJoin() | op.AntiJoin() | op.StreamJoin():
+            return f"{operator.kind}{_condition(operator, lower)}"
+        case op.MJoin():
+            keys = " = ".join(
+                "(" + ", ".join(expression_text(key, own) for key in keys) + ")"
+                for own, keys in zip(lower, operator.keys, strict=True)
+            )
+            rest = f" and {expression_text(operator.residual, names)}" if operator.residual else ""
+            return f"mjoin on {keys}{rest}"
+        case op.Aggregate():
+            calls = ", ".join(aggregate_text(call, names) for call in operator.calls)
+            keys = ", ".join(expression_text(key, names) for key in operator.keys)
+            empty = "" if operator.keys else f", empty row {operator.empty_row.name.lower().replace('_', ' ')}"
+            return f"aggregate {calls}" + (f" by {keys}" if keys else "") + empty
+        case op.TopN():
+            keys = sort_text([bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names)
+            within = f" of each ({', '.join(names[at] for at in operator.partition)})" if operator.partition else ""
+            return f"top-n {operator.limit}{within} by {keys}" + (", numbered" if operator.numbered else "")
+        case op.RStream():
+            return "r-stream at every tick" if operator.every_tick else "r-stream at elements and slides"
+        case op.Output():
+            return f"output {operator.query}"
+        case op.Union() | op.Except() | op.Intersect() | op.DuplicateEliminate() | op.IStream() | op.DStream():
+            return operator.kind
+    raise AssertionError(f"no headline for {type(operator).__name__}")
+
+
+def _condition(operator: op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]) -> str:
+    pairs = [
+        f"{expression_text(a, lower[0])} = {expression_text(b, lower[1])}"
+        for a, b in zip(operator.left_keys, operator.right_keys, strict=True)
+    ]
+    if operator.residual is not None:
+        pairs.append(expression_text(operator.residual, lower[0] + lower[1]))
+    return " on " + " and ".join(pairs) if pairs else " of all pairs"
+
+
+def route_text(edge: op.Input, operators: Mapping[str, op.Operator]) -> str:
+    """Return how elements get over an edge, in words; nothing for those that stay where they are."""
+    if edge.route == "hash":
+        names = op.output_names(operators[edge.operator])
+        return "hashed by " + ", ".join(expression_text(key, names) for key in edge.keys)
+    return "sent to one bucket" if edge.route == "single" else ""

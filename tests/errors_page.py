@@ -1,0 +1,128 @@
+"""Writes `docs/errors.md`: every error code with its meaning, an example, what is printed, and a way out."""
+
+from collections.abc import Mapping
+
+from cql.errors import Code
+
+_HEAD = """\
+# Errors
+
+Every error is printed as `FILE:LINE:COL: CODE: message`, the source line, a caret under the offending text,
+and a hint where one helps. All errors of a script are reported at once, except those that only follow from
+an earlier one. A statement with an error changes nothing. `cql check FILE` finds errors without running
+anything.
+
+A code keeps its meaning for ever. This page is written by `make golden` from the scripts in `tests/errors/`.
+"""
+
+FIXES = {
+    Code.SYNTAX: (
+        "Look at the word under the caret and at the one before it: a misspelt keyword, a missing comma "
+        "or semicolon, or a habit from another language. The hint says what could stand there."
+    ),
+    Code.UNCLOSED: (
+        "Add the missing bracket, or remove the one too many. The caret is under the bracket that has "
+        "no partner, not where the partner is missing."
+    ),
+    Code.BAD_CHARACTER: (
+        "Remove or replace the character. Text copied from a document often has typographic quotes and "
+        "dashes in it."
+    ),
+    Code.UNTERMINATED: "Close the quote. A quote inside a string is written twice: `'O''Neill'`.",
+    Code.BAD_LITERAL: (
+        "Write timestamps as `'2026-01-31 12:00:00'` and intervals as `10 Seconds` or `'1 hour 30 "
+        "minutes'`; counts are whole numbers."
+    ),
+    Code.TOO_DEEP: "Move inner parts into views.",
+    Code.STREAM_SCRIPT: (
+        "In a STREAM script `table` is followed by its `source`, `vquery` by its `vtable`, and a "
+        "`query`, if it has a file for its result, by its `dest`."
+    ),
+    Code.ENCODING: "Save the file as UTF-8.",
+    Code.UNKNOWN_TABLE: (
+        "Correct the name, or define it in a statement further up. An input with an alias is known by "
+        "its alias only. A registered query cannot be read from; make it a view."
+    ),
+    Code.UNKNOWN_COLUMN: (
+        "Correct the name. Strings are in single quotes, names in double quotes. A name given with `AS` "
+        "can be used in GROUP BY, HAVING and ORDER BY, not in WHERE."
+    ),
+    Code.AMBIGUOUS_COLUMN: "Say which input is meant: `bid.price`.",
+    Code.UNKNOWN_FUNCTION: (
+        "Correct the name; `SHOW FUNCTIONS` lists all functions. Functions of your own are registered "
+        "from Python."
+    ),
+    Code.UNKNOWN_TYPE: "Use BOOLEAN, BYTE, INT, BIGINT, DOUBLE, DECIMAL(p,s), STRING or TIMESTAMP.",
+    Code.DUPLICATE_NAME: (
+        "Choose another name, or drop what has it. Names are compared without regard to case; streams, "
+        "relations and views share their names."
+    ),
+    Code.UNKNOWN_OPTION: "Correct the name. `SHOW SETTINGS` lists all settings.",
+    Code.UNKNOWN_QUERY: "Correct the name; `SHOW QUERIES` lists all queries.",
+    Code.IN_USE: "Drop the views and queries that use it first.",
+    Code.TYPE_MISMATCH: (
+        "Convert one side with `CAST(x AS TYPE)`, or compare with something of the same type."
+    ),
+    Code.BAD_ARGUMENTS: "Call the function as the hint shows.",
+    Code.BAD_OPTION_VALUE: "Use one of the values in the hint.",
+    Code.COLUMN_COUNT: "Make both lists equally long.",
+    Code.WINDOW_ON_RELATION: (
+        "Leave the window out, or make a stream first: `FROM Istream(SELECT ..) [Rows 5]`."
+    ),
+    Code.BAD_WINDOW: (
+        "Make `Slide` at most as long as `Range`, and both at least one tick of the stream's clock: a "
+        "second for integer timestamps, a microsecond for TIMESTAMP."
+    ),
+    Code.MIXED_TIME: "Give all streams of a query timestamps of the same kind.",
+    Code.AGGREGATE_NOT_ALLOWED: (
+        "Conditions on aggregates go into HAVING; an aggregate of an aggregate needs a subquery or view."
+    ),
+    Code.NOT_GROUPED: (
+        "Group by the column, or say which of its values is meant: `MAX(bidder)`, `LAST(bidder)`."
+    ),
+    Code.STREAM_EXPECTED: (
+        "Make a stream of the relation by Istream, Dstream or Rstream, or declare a relation."
+    ),
+    Code.BAD_ORDER: (
+        "A relation has no order: `ORDER BY .. LIMIT n` as a whole chooses its first n rows, and "
+        "neither half means anything alone."
+    ),
+    Code.BAD_TIMESTAMP: (
+        "The timestamp is a TIMESTAMP column, or an INT or BIGINT column of seconds; the sign of a "
+        "relation's log is `'+'` or `'-'`, or 1 or -1."
+    ),
+    Code.BAD_SUBQUERY: (
+        "A subquery that is used as a value has one column and at most one row: select an aggregate. A "
+        "row in parentheses can only be compared by `IN (SELECT ..)`."
+    ),
+    Code.BAD_ROW_NUMBER: (
+        "Put ROW_NUMBER into the select list of a subquery, and choose rows by it outside: `SELECT .. "
+        "FROM (SELECT .., ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n FROM ..) WHERE n <= 3`."
+    ),
+    Code.BAD_DEFINITION: "Add what the definition lacks.",
+    Code.NO_FILE: "Correct the path. Relative paths start at the working directory.",
+    Code.CANNOT_INFER: "List the columns instead of `SCHEMA INFERRED`.",
+    Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
+}
+
+
+def errors_page(examples: Mapping[Code, tuple[str, str]]) -> str:
+    """Return the page; `examples` holds a script and what is printed for it, by code."""
+    return "\n".join([_HEAD, *(_section(code, *examples[code]) for code in Code)])
+
+
+def _section(code: Code, script: str, printed: str) -> str:
+    return "\n".join(
+        [
+            f"## {code.text}: {code.meaning}",
+            "",
+            "```sql",
+            script.rstrip("\n"),
+            "```",
+            "```text",
+            printed.rstrip("\n"),
+            "```",
+            FIXES[code],
+            "",
+        ]
+    )
