@@ -61,6 +61,7 @@ class Code(Enum):
         "a subquery that refers to the query around it in a way that cannot be turned into a join",
     )
     CANNOT_PLAN = ("E602", "a query that has no plan")
+    UNBOUNDED_STATE = ("E603", "a query whose state grows with a stream, where that is refused")
     # Outside
     NO_FILE = ("E501", "a file that cannot be read")
     CANNOT_INFER = ("E502", "a schema that cannot be inferred")

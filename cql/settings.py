@@ -33,6 +33,11 @@ class Settings(BaseModel):
         description="[Range T] at t holds (t-T, t] (half_open) or, as the thesis has it, [t-T, t] (closed)",
     )
 
+    unbounded_state: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="whether a query may be registered whose state grows with the length of a stream",
+    )
+
     def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:
         """Return the settings with one of them changed; raises for an unknown key or value."""
         name = key.lower()

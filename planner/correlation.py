@@ -46,7 +46,16 @@ from cql.bound import (
 from cql.bound.relations import subqueries
 from cql.errors import Code, CqlError, fail, one_of
 from cql.source import NO_SPAN
-from planner.expressions import all_of, column, columns, columns_read, equality, is_correlated, shifted, substituted
+from planner.expressions import (
+    all_of,
+    column,
+    columns,
+    columns_read,
+    equality,
+    is_correlated,
+    shifted,
+    substituted,
+)
 from planner.logical import GroupTopN, JoinType, KeyedJoin
 
 SUBQUERIES = (InSubquery, Exists, ScalarSubquery)
@@ -274,9 +283,7 @@ def _aggregated(query: Aggregate) -> Pulled:
     width = len(query.keys)
     items = tuple(column(relation, at) for at in range(width))
     items += tuple(column(relation, at + len(found.inner)) for at in range(width, len(query.schema)))
-    rising = tuple(
-        equality(outer, column(relation, width + at)) for at, outer in enumerate(found.outer)
-    )
+    rising = tuple(equality(outer, column(relation, width + at)) for at, outer in enumerate(found.outer))
     return Pulled(relation, items, rising + found.outside)
 
 
@@ -304,7 +311,9 @@ def _call_over(call: AggregateCall, items: Sequence[Expr]) -> AggregateCall:
 def _only_pairs(inner: Pulled, query: Rel) -> Correlation:
     found = correlation(inner.predicates)
     if found.others:
-        raise _obstacle(found.others[0], f"{_place(query)} in another way than `inner = outer`", _instead(query))
+        raise _obstacle(
+            found.others[0], f"{_place(query)} in another way than `inner = outer`", _instead(query)
+        )
     return found
 
 
@@ -361,11 +370,17 @@ def _raise_reason(subquery: InSubquery | Exists | ScalarSubquery, owner: Rel) ->
         pulled(subquery.query, Need.BAG if isinstance(subquery, ScalarSubquery) else Need.EXISTENCE)
     if isinstance(owner, Join):
         raise fail(
-            Code.CANNOT_DECORRELATE, "this subquery depends on both sides of the outer join it is a condition of",
-            subquery.span, hint="let it depend on one side, or compute what it needs in a subquery of FROM",
+            Code.CANNOT_DECORRELATE,
+            "this subquery depends on both sides of the outer join it is a condition of",
+            subquery.span,
+            hint="let it depend on one side, or compute what it needs in a subquery of FROM",
         )
-    raise fail(Code.CANNOT_DECORRELATE, "this subquery cannot be turned into a join", subquery.span,
-               hint="write it as a join in FROM")
+    raise fail(
+        Code.CANNOT_DECORRELATE,
+        "this subquery cannot be turned into a join",
+        subquery.span,
+        hint="write it as a join in FROM",
+    )
 
 
 def _obstacle(where: Rel | Expr, place: str, instead: str) -> CqlError:

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from cql.bound import Expr, Join, Rel, conjuncts, direct_inputs, with_inputs
 from planner.expressions import all_of
-from planner.logical import JoinType, KeyedJoin, MultiJoin, StreamJoin
 from planner.logic import in_order
+from planner.logical import JoinType, KeyedJoin, MultiJoin, StreamJoin
 
 AnyJoin = Join | KeyedJoin | MultiJoin | StreamJoin
 

@@ -112,11 +112,12 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
                 substituted(predicate, rel.keys), rel.input
             )
         case Join() | KeyedJoin() | MultiJoin() | StreamJoin():
-            sides = inputs_read(rel, columns_read(predicate))
-            if len(sides) != 1 or not may_filter(rel, FILTERS_ABOVE)[sides[0]]:
-                return False
-            side, start = direct_inputs(rel)[sides[0]], starts(rel)[sides[0]]
-            return is_known(moved(predicate, side, lambda at: at - start), side)
+            read = inputs_read(rel, columns_read(predicate))
+            return any(
+                is_known(moved(predicate, side, lambda at, start=start: at - start), side)  # type: ignore[misc]
+                for number, (side, start) in enumerate(zip(direct_inputs(rel), starts(rel), strict=True))
+                if may_filter(rel, FILTERS_ABOVE)[number] and read in ([], [number])
+            )
         case SetOperation():
             known = [is_known(moved(predicate, side), side) for side in (rel.left, rel.right)]
             return all(known) if rel.kind is SetKind.UNION else any(known) if rel.kind is SetKind.INTERSECT else known[0]

@@ -100,29 +100,31 @@ FIXES = {
         "FROM (SELECT .., ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n FROM ..) WHERE n <= 3`."
     ),
     Code.BAD_DEFINITION: "Add what the definition lacks.",
+    Code.CANNOT_DECORRELATE: "Write the subquery as a join with the query around it.",
+    Code.CANNOT_PLAN: "Write the query in another way; the message says which part of it has no plan.",
+    Code.UNBOUNDED_STATE: "Put windows on the streams, or allow such state: `SET unbounded_state = allow`.",
     Code.NO_FILE: "Correct the path. Relative paths start at the working directory.",
     Code.CANNOT_INFER: "List the columns instead of `SCHEMA INFERRED`.",
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
+ELSEWHERE = {
+    Code.CANNOT_DECORRELATE: "tests of the planner",
+    Code.CANNOT_PLAN: "tests of the planner",
+    Code.UNBOUNDED_STATE: "tests of the planner",
+}
+"""The codes that checking a script cannot bring about, and where they are tested."""
+
 
 def errors_page(examples: Mapping[Code, tuple[str, str]]) -> str:
     """Return the page; `examples` holds a script and what is printed for it, by code."""
-    return "\n".join([_HEAD, *(_section(code, *examples[code]) for code in Code)])
+    codes = sorted(Code, key=lambda code: code.text)
+    return "\n".join([_HEAD, *(_section(code, examples.get(code)) for code in codes)])
 
 
-def _section(code: Code, script: str, printed: str) -> str:
-    return "\n".join(
-        [
-            f"## {code.text}: {code.meaning}",
-            "",
-            "```sql",
-            script.rstrip("\n"),
-            "```",
-            "```text",
-            printed.rstrip("\n"),
-            "```",
-            FIXES[code],
-            "",
-        ]
-    )
+def _section(code: Code, example: tuple[str, str] | None) -> str:
+    lines = [f"## {code.text}: {code.meaning}", ""]
+    if example:
+        script, printed = example
+        lines += ["```sql", script.rstrip("\n"), "```", "```text", printed.rstrip("\n"), "```"]
+    return "\n".join([*lines, FIXES[code], ""])

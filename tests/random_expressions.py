@@ -45,7 +45,7 @@ class Subqueries(Protocol):
 
     def value_query(self, kind: str, around: Sequence[Leaf]) -> str | None: ...
 
-    def condition_query(self, around: Sequence[Leaf], depth: int) -> str | None: ...
+    def condition_query(self, around: Sequence[Leaf]) -> str | None: ...
 
 
 def weighted(rng: Random, choices: Sequence[tuple[float, T]]) -> T:
@@ -199,7 +199,7 @@ class Expressions:
         if depth > 0 and rng.random() < 0.3:
             return self._composed(leaves, depth, queries)
         if queries and rng.random() < 0.25:
-            found = self.subqueries.condition_query(leaves, depth)
+            found = self.subqueries.condition_query(leaves)
             if found is not None:
                 return found
         roll = rng.random()

@@ -248,6 +248,8 @@ class _Queries:
     lengths: Lengths = INTEGER_LENGTHS
     made_names: int = 0
     taken: set[str] = field(default_factory=set)
+    timed: bool = False
+    depth: int = 0
     expressions: Expressions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -297,6 +299,7 @@ class _Queries:
                 break
             self.budget -= 1
             budget, self.budget = self.budget, min(self.budget, 1) + 1
+            self.timed = False
             made = self.stream(self._some_kind()) if self.chance(0.3) else self.query(named=True)
             self.budget = budget
             name, columns, listed = self.name("q"), made.columns, ""
@@ -304,7 +307,7 @@ class _Queries:
                 columns = tuple(Column(self.name("c"), c.kind, c.dull) for c in columns)
                 listed = f" ({', '.join(c.name for c in columns)})"
             definitions.append(f"{name}{listed} AS ({made.text})")
-            self.local.append(Table(name, columns, made.is_stream))
+            self.local.append(Table(name, columns, made.is_stream, "" if self.timed else "static"))
         self.budget += 1
         return f"WITH {', '.join(definitions)} "
 
@@ -369,6 +372,8 @@ class _Queries:
         where = list(source.conditions)
         if around and self.may("correlated", 0.75):
             where += self._correlation(source.leaves, around)
+        if self.budget > 0 and self.chance(0.5):
+            where += [c for c in [self.condition_query(source.leaves)] if c]
         if self.chance(0.45 if not where else 0.25):
             where.append(f"({self.expressions.condition(source.leaves, 2, queries=self.budget > 0)})")
         clauses = f" FROM {source.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
@@ -432,10 +437,10 @@ class _Queries:
 
     def _expression(self, kind: str, leaves: Sequence[Leaf]) -> Leaf:
         queries = self.budget > 0 and "select_subquery" in self.features
-        if queries and kind == "bool" and self.chance(0.3):
-            found = self.condition_query(leaves, 1)
+        if queries and self.chance(0.4):
+            found = self.condition_query(leaves) if kind == "bool" else self.value_query(kind, leaves)
             if found:
-                return Leaf(found, "bool")
+                return Leaf(found, kind)
         return Leaf(self.expressions.value(kind, leaves, 2, queries), kind)
 
     def _grouped(
@@ -608,20 +613,24 @@ class _Queries:
             twin = next((t for t in [*self.tables, *self.local] if t.name == like.text.split()[0]), None)
             if twin is not None:
                 return self._named(twin)
-        roll = self.rng.random()
+        roll = self.rng.random() if self.depth < 2 else 1.0
         if roll < 0.08 and "row_number" in self.features:
             return self._numbered()
-        if roll < 0.16 and "nested_stream" in self.features:
+        if 0.08 < roll < 0.16 and "nested_stream" in self.features:
             return self._nested_stream()
-        if roll < 0.26 and "subquery" in self.features:
-            saved, self.budget = self.budget, max(1, self.budget)
-            outer = around if self.chance(0.1) else ()
-            made = self.block(named=True, around=outer) if self.chance(0.8) or outer else self.query(named=True)
-            self.budget = max(1, saved - 1 + self.budget) if saved else saved
-            alias = self.name("x")
-            return Source(f"({made.text}) {self.rng.choice(('AS ', ''))}{alias}", alias, made.columns)
+        if 0.16 < roll < 0.26 and "subquery" in self.features:
+            return self._subquery(around if self.chance(0.1) else ())
         wanted = self.tables if self.chance(0.3) else [t for t in self.tables if t.is_stream] or self.tables
         return self._named(self.rng.choice(wanted))
+
+    def _subquery(self, around: Sequence[Leaf]) -> Source:
+        saved, self.budget = self.budget, max(1, self.budget)
+        self.depth += 1
+        made = self.block(named=True, around=around) if around or self.chance(0.8) else self.query(named=True)
+        self.depth -= 1
+        self.budget = min(saved, self.budget + 1)
+        alias = self.name("x")
+        return Source(f"({made.text}) {self.rng.choice(('AS ', ''))}{alias}", alias, made.columns)
 
     def _named(self, table: Table) -> Source:
         rng = self.rng
@@ -631,7 +640,9 @@ class _Queries:
             alias = self.name("x")
             written = rng.choice(("AS ", "AS ", "")) + alias
         self.taken.add(table.name)
-        window = self.window(table.columns) if table.is_stream else ""
+        static = table.feature == "static"
+        self.timed = self.timed or not static
+        window = self.window(table.columns) if table.is_stream and not static else ""
         parts = [table.name, window, written] if self.chance(0.8) else [table.name, written, window]
         return Source(" ".join(part for part in parts if part), alias, table.columns, table.stamped)
 
@@ -649,10 +660,17 @@ class _Queries:
         else:
             saved, self.budget = self.budget, max(1, min(2, self.budget))
             mood, self.mood = self.mood, "any"
+            timed, self.timed = self.timed, False
+            self.depth += 1
             made = self.stream(self._some_kind())
-            self.budget, self.mood = saved, mood
+            self.depth -= 1
+            self.budget, self.mood = min(saved, self.budget + 1), mood
             columns = made.columns
             text = made.text if made.text[1:7] == "stream" else f"({made.text})"
+            if not self.timed:  # a stream that is all there from the start has no time to go by
+                self.timed = timed
+                return Source(f"{text} AS {alias}", alias, columns)
+        self.timed = True
         window = self.window(columns)
         parts = [text, window, f"AS {alias}"] if self.chance(0.8) else [text, alias, window]
         return Source(" ".join(part for part in parts if part), alias, columns)
@@ -713,7 +731,7 @@ class _Queries:
             return None
         return f"({self._inner([kind], around, one_row=True)})"
 
-    def condition_query(self, around: Sequence[Leaf], depth: int) -> str | None:
+    def condition_query(self, around: Sequence[Leaf]) -> str | None:
         """Return a condition on a query, or None if there may be no more inputs."""
         forms = [(4.0, "in"), (4.0, "exists"), (2.0, "scalar")]
         possible = [(w, f) for w, f in forms if f in self.features]
@@ -738,8 +756,9 @@ class _Queries:
         reachable = [leaf for leaf in around if leaf.inside]
         mood, self.mood = self.mood, "any" if self.chance(0.7) else self.mood
         budget, self.budget = self.budget, 1 if self.chance(0.85) else self.budget
+        used = self.budget
         made = self.block(kinds, named=self.chance(0.3), around=reachable, one_row=one_row)
-        self.mood, self.budget = mood, min(budget - 1, self.budget + budget - 1)
+        self.mood, self.budget = mood, budget - (used - self.budget)
         return made.text
 
     def _correlation(self, own: Sequence[Leaf], around: Sequence[Leaf]) -> list[str]:

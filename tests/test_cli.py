@@ -1,6 +1,7 @@
 """The command line: what goes where, with which exit code, and that nothing ends in a traceback."""
 
 import io
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from cql.session import Session
 from repl import cli
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at;\n"
-GOOD = BID + "CREATE VIEW dear AS SELECT * FROM bid WHERE price > 9; SELECT * FROM dear; SELECT price FROM bid;\n"
+GOOD = (
+    BID + "CREATE VIEW dear AS SELECT * FROM bid WHERE price > 9; SELECT * FROM dear; SELECT at FROM bid;\n"
+)
 WRONG = BID + "SELECT prise FROM bid;\n"
 
 
@@ -23,14 +26,14 @@ class Result:
     err: str
 
 
+@dataclass(frozen=True)
 class Shell:
-    """Runs `cql` inside this process."""
+    """Runs `cql` in this process."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
+    capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *arguments: str) -> Result:
-        code = cli.main(list(arguments))
+        code = cli.main(arguments)
         return Result(code, *self.capsys.readouterr())
 
 
@@ -43,21 +46,23 @@ def cql(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return Shell(capsys)
 
 
-def installed(*arguments: str, stdin: str = "", cwd: Path | None = None) -> Result:
-    """Run the installed command."""
-    command = [str(Path(sys.executable).with_name("cql")), *arguments]
+def process(*command: str, stdin: str = "", cwd: Path | None = None) -> Result:
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=cwd, timeout=60)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-# ----------------------------------------------------------------------------------------- the installed command
+def installed(*arguments: str, stdin: str = "", cwd: Path | None = None) -> Result:
+    """Run the installed command."""
+    return process(str(Path(sys.executable).with_name("cql")), *arguments, stdin=stdin, cwd=cwd)
+
+
+# ----------------------------------------------------------------------------------- the command as installed
 
 
 def test_the_installed_command_checks_a_script(tmp_path: Path) -> None:
     (tmp_path / "good.cql").write_text(GOOD)
-    assert installed("check", "good.cql", cwd=tmp_path) == Result(
-        0, "good.cql: 1 stream, 1 view, 2 queries: ok\n", ""
-    )
+    summary = "good.cql: 1 stream, 1 view, 2 queries: ok\n"
+    assert installed("check", "good.cql", cwd=tmp_path) == Result(0, summary, "")
 
 
 def test_the_installed_command_reports_errors_on_standard_error() -> None:
@@ -69,29 +74,295 @@ def test_the_installed_command_reports_errors_on_standard_error() -> None:
 def test_the_installed_command_tells_wrong_usage() -> None:
     result = installed("chekc", "good.cql")
     assert (result.code, result.out) == (2, "")
-    assert "invalid choice: 'chekc'" in result.err and "Traceback" not in result.err
+    assert "invalid choice: 'chekc'" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_nobody_reading_the_output_is_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="pipes break differently elsewhere")
+def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     (tmp_path / "good.cql").write_text(GOOD)
-    program = "import os, sys; os.close(1); os.dup2(os.pipe()[1], 1); from repl.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import os; r, w = os.pipe(); os.dup2(w, 1); os.close(w); os.close(r); {program[15:]}"]
-        if False
-        else [sys.executable, "-c", _CLOSED_PIPE, "check", str(tmp_path / "good.cql")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (141, "")
+    into_closed_pipe = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); "
+    program = into_closed_pipe + "from repl.cli import main; sys.exit(main())"
+    result = process(sys.executable, "-c", program, "check", str(tmp_path / "good.cql"))
+    assert (result.code, result.err) == (141, "")
 
 
 def test_checking_loads_nothing_slow(tmp_path: Path) -> None:
     (tmp_path / "good.cql").write_text(GOOD)
-    program = (
-        "import sys; from repl.cli import main; main(sys.argv[1:]);"
-        "print(*{'rich', 'pyarrow', 'pyspark', 'pandas', 'numpy'} & set(sys.modules))"
+    slow = "{'rich', 'pyarrow', 'pyspark', 'pandas', 'numpy'}"
+    program = f"import sys; from repl.cli import main; main(); print(*{slow} & set(sys.modules))"
+    result = process(sys.executable, "-c", program, "check", str(tmp_path / "good.cql"))
+    assert result.out.splitlines()[1:] == [""]
+
+
+# ------------------------------------------------------------------------------------------------------ check
+
+
+def test_check_says_what_a_script_defines(cql: Shell) -> None:
+    assert cql("check", "good.cql") == Result(0, "good.cql: 1 stream, 1 view, 2 queries: ok\n", "")
+
+
+def test_check_reports_errors_and_nothing_else(cql: Shell) -> None:
+    assert cql("check", "wrong.cql") == Result(
+        1,
+        "",
+        "wrong.cql:2:8: E202: there is no column 'prise'\n"
+        "  SELECT prise FROM bid;\n"
+        "         ^^^^^\n"
+        "  hint: did you mean price?\n",
     )
-    command = [sys.executable, "-c", program, "check", str(tmp_path / "good.cql")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[1:] == [""]
+
+
+def test_check_goes_through_all_files_and_the_worst_code_wins(cql: Shell) -> None:
+    result = cql("check", "good.cql", "wrong.cql", "good.cql")
+    assert result.code == 1
+    assert result.out.count("good.cql: 1 stream, 1 view, 2 queries: ok\n") == 2
+    assert result.err.startswith("wrong.cql:2:8: E202:")
+
+
+def test_each_file_is_checked_on_its_own(cql: Shell) -> None:
+    Path("uses.cql").write_text("SELECT price FROM bid;")
+    assert cql("check", "good.cql", "uses.cql").code == 1
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "-- nothing yet\n", "SHOW SETTINGS;", ";;"])
+def test_a_script_may_define_nothing(cql: Shell, text: str) -> None:
+    Path("empty.cql").write_text(text)
+    assert cql("check", "empty.cql") == Result(0, "empty.cql: nothing defined: ok\n", "")
+
+
+def test_check_binds_questions_and_prints_no_answers(cql: Shell) -> None:
+    Path("asks.cql").write_text(GOOD + "SHOW STREAMS; DESCRIBE bid; EXPLAIN ALL; START; STOP;")
+    assert cql("check", "asks.cql") == Result(0, "asks.cql: 1 stream, 1 view, 2 queries: ok\n", "")
+    Path("asks.cql").write_text(GOOD + "DESCRIBE bidd;")
+    assert cql("check", "asks.cql").code == 1
+
+
+def test_check_takes_stream_scripts(cql: Shell) -> None:
+    Path("s.script").write_text(
+        "table : register stream S (A integer);\nsource : S.dat\nquery : select * from S;\n"
+    )
+    assert cql("check", "s.script") == Result(0, "s.script: 1 stream, 1 query: ok\n", "")
+
+
+def test_a_script_can_come_from_standard_input(cql: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode())))
+    assert cql("check", "-") == Result(0, "<stdin>: 1 stream, 1 view, 2 queries: ok\n", "")
+
+
+def test_a_byte_order_mark_does_not_count(cql: Shell) -> None:
+    Path("bom.cql").write_bytes(b"\xef\xbb\xbfSELCT;")
+    assert cql("check", "bom.cql").err.startswith("bom.cql:1:1: E101: ")
+
+
+# ---------------------------------------------------------------------------------- files that cannot be read
+
+
+def test_a_missing_file_suggests_a_similar_one(cql: Shell) -> None:
+    result = cql("check", "godd.cql")
+    assert result.code == 1
+    assert result.err == "godd.cql:1:1: E501: there is no file 'godd.cql'\n  hint: did you mean good.cql?\n"
+
+
+def test_a_file_in_a_missing_folder(cql: Shell) -> None:
+    assert cql("check", "no/good.cql") == Result(
+        1, "", "no/good.cql:1:1: E501: there is no file 'no/good.cql'\n"
+    )
+
+
+def test_a_folder_is_no_script(cql: Shell) -> None:
+    Path("queries").mkdir()
+    result = cql("check", "queries")
+    assert result.code == 1
+    assert result.err.startswith("queries:1:1: E501: 'queries' is a folder\n")
+
+
+def test_an_unreadable_file(cql: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    message = "good.cql:1:1: E501: 'good.cql' cannot be read: Permission denied\n"
+    assert cql("check", "good.cql") == Result(1, "", message)
+
+
+def test_a_name_that_no_file_can_have(cql: Shell) -> None:
+    for name in ("x" * 5000, "a\0b"):
+        result = cql("check", name)
+        assert (result.code, result.out) == (1, "")
+        assert ":1:1: E501: " in result.err
+
+
+def test_text_that_is_not_utf8_is_pointed_at(cql: Shell) -> None:
+    Path("latin.cql").write_bytes(BID.encode() + "SELECT 'René' FROM bid;".encode("latin-1"))
+    assert cql("check", "latin.cql").err.startswith("latin.cql:2:12: E108: the byte 0xE9 is not UTF-8 text\n")
+
+
+@pytest.mark.parametrize("data", [b"\x7fELF\0\1\2", "SELECT".encode("utf-16")], ids=["binary", "utf-16"])
+def test_a_binary_file_is_not_printed(cql: Shell, data: bytes) -> None:
+    Path("binary.cql").write_bytes(data)
+    result = cql("check", "binary.cql")
+    assert result.code == 1
+    assert result.err.startswith("binary.cql:1:1: E108: this is not a text file\n  hint: ")
+    assert result.err.replace("\n", "").isprintable()
+
+
+def test_a_file_name_that_the_terminal_cannot_show(cql: Shell) -> None:
+    name = os.fsdecode(b"caf\xe9.cql")
+    Path(name).write_text(GOOD)
+    assert cql("check", name) == Result(0, "caf\\udce9.cql: 1 stream, 1 view, 2 queries: ok\n", "")
+
+
+# --------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("command", ["check", "run", "explain"])
+def test_set_takes_effect_before_the_script(
+    cql: Shell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    seen: list[Session] = []
+    monkeypatch.setattr(Session, "run", lambda self, text, name: seen.append(self))
+    cql(
+        command,
+        "good.cql",
+        "--set",
+        "range_bounds=closed",
+        "empty_aggregate=stream",
+        "--set",
+        "rstream_clock=tick",
+    )
+    (session,) = seen
+    settings = session.catalog.settings
+    assert (settings.range_bounds, settings.empty_aggregate, settings.rstream_clock) == (
+        "closed",
+        "stream",
+        "tick",
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("range_bound=closed", "there is no setting 'range_bound' (did you mean range_bounds?)"),
+        ("range_bounds=open", "'range_bounds' cannot be 'open'"),
+        ("range_bounds", "write key=value"),
+        ("=closed", "there is no setting ''"),
+    ],
+)
+def test_a_wrong_setting_is_wrong_usage(cql: Shell, setting: str, message: str) -> None:
+    result = cql("check", "--set", setting, "good.cql")
+    assert (result.code, result.out) == (2, "")
+    assert f"cql: error: --set {setting}: {message}" in result.err
+
+
+def test_set_may_stand_before_the_file(cql: Shell) -> None:
+    assert cql("check", "--set", "range_bounds=closed", "good.cql").code == 0
+
+
+# ------------------------------------------------------------------------------------- what is not there yet
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("run", "good.cql"), "the runtime is not part of this version"),
+        (("run", "good.cql", "--engine", "local", "--output", "jsonl"), "the runtime is not part"),
+        (("explain", "good.cql", "--query", "q1", "--format", "mermaid"), "the planner is not part"),
+        (("repl",), "the interactive shell is not part of this version yet"),
+        (("repl", "good.cql"), "the interactive shell is not part of this version yet"),
+    ],
+)
+def test_what_is_not_there_yet_says_so_and_fails(cql: Shell, arguments: tuple[str, ...], what: str) -> None:
+    result = cql(*arguments)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith(f"cql {arguments[0]}: E901: ")
+    assert what in result.err
+    assert "  hint: cql check " in result.err
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "repl"])
+def test_an_error_in_the_script_comes_first(cql: Shell, command: str) -> None:
+    result = cql(command, "wrong.cql")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("wrong.cql:2:8: E202: ")
+
+
+def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:
+    result = cql("explain", "good.cql", "--query", "q7")
+    assert result.code == 1
+    assert result.err.startswith("good.cql:1:1: E208: there is no query 'q7'\n")
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("check",),
+        ("run",),
+        ("run", "good.cql", "wrong.cql"),
+        ("run", "good.cql", "--engine", "flink"),
+        ("run", "good.cql", "--out", "jsonl"),
+        ("explain", "good.cql", "--format", "png"),
+        ("repl", "--set", "range_bounds=closed"),
+        ("check", "good.cql", "--verbose"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(cql: Shell, arguments: tuple[str, ...]) -> None:
+    result = cql(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("usage: cql")
+
+
+@pytest.mark.parametrize("command", ["run", "check", "explain", "repl"])
+def test_help_has_an_example(cql: Shell, command: str) -> None:
+    result = cql(command, "--help")
+    assert (result.code, result.err) == (0, "")
+    assert f"example:\n  cql {command} " in result.out
+    assert f"    {command}" in cql("--help").out
+
+
+def test_version(cql: Shell) -> None:
+    assert cql("--version") == Result(0, "cql 0.1.0\n", "")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that every check runs into."""
+
+    def fail(self: Session, text: str, name: str) -> None:
+        raise KeyError("first line\nsecond line")
+
+    monkeypatch.setattr(Session, "run", fail)
+
+
+@pytest.mark.usefixtures("broken")
+def test_an_internal_error_is_one_line(cql: Shell) -> None:
+    result = cql("check", "good.cql")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("internal error: KeyError: ")
+    assert "run again with --debug" in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("broken")
+@pytest.mark.parametrize("arguments", [("--debug", "check", "good.cql"), ("check", "good.cql", "--debug")])
+def test_debug_shows_the_traceback(cql: Shell, arguments: tuple[str, ...]) -> None:
+    result = cql(*arguments)
+    assert result.code == 3
+    assert result.err.startswith("Traceback (most recent call last):\n")
+
+
+def test_an_error_of_the_user_has_no_traceback_even_with_debug(cql: Shell) -> None:
+    assert cql("--debug", "check", "wrong.cql") == cql("check", "wrong.cql")
+
+
+def test_ctrl_c_ends_quietly(cql: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Session, text: str, name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "run", interrupt)
+    assert cql("check", "good.cql") == Result(130, "", "")

@@ -107,14 +107,16 @@ class _Run:
         self.functions = functions
         self.every_tick = every_tick
         self.elements: dict[str, list[tuple[int, Row, int]]] = {}
+        occurring: list[int] = []
+        timed = False
         for scan in bound.scans(root):
             types = [column.type for column in scan.schema]
             self.elements[scan.name] = [
                 (instant, tuple(fit(v, t) for v, t in zip(row, types, strict=True)), sign)
                 for instant, row, sign in data[scan.name]
             ]
-        timed = [scan for scan in bound.scans(root) if scan.domain is not None]
-        occurring = [instant for scan in timed for instant, _, _ in self.elements[scan.name]]
+            timed = timed or scan.domain is not None
+            occurring += self._scan_instants(scan)
         # Without a clock everything happens at 0; with a clock but no element nothing ever happens.
         self.start, self.end = (min(occurring, default=1), max(occurring, default=0)) if timed else (0, 0)
         self._remembered: dict[Any, Any] = {}

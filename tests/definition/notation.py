@@ -59,9 +59,11 @@ def run(
 ) -> Result:
     """Evaluate a query; inputs that are not given are empty."""
     tree = bind(query, catalog) if isinstance(query, str) else query
-    given = {name: elements(text) if isinstance(text, str) else text for name, text in data.items()}
-    named = {scan.name: given.get(scan.name, []) for scan in bound.scans(tree)}
-    return evaluate(tree, named, user_code(catalog), every_tick=every_tick)
+    given = {}
+    for name in {scan.name for scan in bound.scans(tree)}:
+        found = data.get(name, [])
+        given[name] = elements(found) if isinstance(found, str) else found
+    return evaluate(tree, given, user_code(catalog), every_tick=every_tick)
 
 
 def changes(query: str | bound.Rel, catalog: Catalog = _BASE, **data: str) -> dict[int, str]:
