@@ -9,11 +9,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cql.bound import Rel
 from cql.catalog import Catalog
-from cql.errors import Code, CqlError, Diagnostic, fail
+from cql.errors import Code, CqlError, Diagnostic
 from cql.parsing import parse_query
 from cql.source import Source
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
 
 __all__ = ["Catalog", "Code", "CqlError", "Diagnostic", "bind", "compile"]
 
@@ -28,7 +33,18 @@ def bind(text: str, catalog: Catalog, name: str = "<query>") -> Rel:
         raise CqlError(error.diagnostics, Source(name, text)) from None
 
 
-def compile(text: str, catalog: Catalog) -> Rel:
-    """Compile a query to a plan: needs the planner, which this version does not have yet."""
-    bind(text, catalog)
-    raise fail(Code.NOT_AVAILABLE, "the planner is not part of this version yet", hint="cql.bind checks a query")
+def compile(text: str, catalog: Catalog, name: str = "query") -> Plan:
+    """Compile a query to a plan; raises `CqlError` with everything that is wrong.
+
+    >>> catalog = Catalog()
+    >>> catalog.execute("CREATE STREAM s (k INT, t INT) TIMESTAMP BY t")
+    >>> [operator.kind for operator in compile("SELECT k FROM s WHERE k > 1", catalog).operators]
+    ['source', 'select', 'project', 'output']
+    """
+    from planner.plan import combine, compile_query
+
+    tree = bind(text, catalog)
+    try:
+        return combine([compile_query(name, tree)])
+    except CqlError as error:
+        raise CqlError(error.diagnostics, Source(f"<{name}>", text)) from None

@@ -8,9 +8,17 @@ Names are looked up without regard to case; streams, relations and views share o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    model_validator,
+)
 
 from cql import bound
 from cql.errors import Code, fail, nearest
@@ -57,6 +65,12 @@ class StreamDef(_Model):
     timestamp: str | None = None
     delay: int = Field(0, description="how many ticks elements may arrive out of order")
     source: External | None = None
+
+    @model_validator(mode="after")
+    def _has_its_timestamp(self) -> Self:
+        if self.timestamp is not None and self.timestamp not in [column.name for column in self.columns]:
+            raise ValueError(f"the stream '{self.name}' has no column '{self.timestamp}' to be its timestamp")
+        return self
 
     def scan(self, span: Span = NO_SPAN) -> bound.StreamScan:
         """Return the bound node that reads this stream."""

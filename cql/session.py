@@ -84,6 +84,9 @@ class Session:
             try:
                 outcomes.append(self.run_statement(statement))
             except CqlError as error:
+                if isinstance(statement, ast.QueryStatement):
+                    self._unnamed = self._next_number()
+                    self._missing.add(f"q{self._unnamed}")
                 unexplained = [d for d in error.diagnostics if not self._follows_from_earlier(d, source)]
                 problems.extend(_defined_later(d, source, parsed.statements[at + 1 :]) for d in unexplained)
                 self._missing |= _names_defined(statement)
@@ -101,8 +104,11 @@ class Session:
             ):
                 return self._define(statement, statement)
             case ast.QueryStatement():
-                name = ast.Name(self._next_name(), span=statement.span)
-                return self._define(ast.RegisterQuery(name, statement.query, span=statement.span), statement)
+                number = self._next_number()
+                name, query = ast.Name(f"q{number}", span=statement.span), statement.query
+                outcome = self._define(ast.RegisterQuery(name, query, span=statement.span), statement)
+                self._unnamed = number
+                return outcome
             case ast.Drop():
                 self.catalog.drop(statement.kind.value, statement.name.text, statement.name.span)
             case ast.SetSetting():
@@ -122,11 +128,12 @@ class Session:
         self.catalog.define(definition)
         return Outcome(statement, definition)
 
-    def _next_name(self) -> str:
-        self._unnamed += 1
-        while f"q{self._unnamed}" in self.catalog.queries:
-            self._unnamed += 1
-        return f"q{self._unnamed}"
+    def _next_number(self) -> int:
+        """Return the number of the next query that has no name of its own: q1, q2, .."""
+        number = self._unnamed + 1
+        while f"q{number}" in self.catalog.queries:
+            number += 1
+        return number
 
     def _set(self, statement: ast.SetSetting) -> None:
         text = option_text(statement.value)

@@ -65,7 +65,10 @@ class Builder:
         made = self._add(
             op.Output,
             [self._local(built)],
-            [c.model_copy(update={"name": f.name}) for c, f in zip(built.operator.columns, plan.schema, strict=True)],
+            [
+                c.model_copy(update={"name": f.name})
+                for c, f in zip(built.operator.columns, plan.schema, strict=True)
+            ],
             plan.is_stream,
             query=query,
         )
@@ -107,15 +110,23 @@ class Builder:
 
     def _source(self, node: bound.StreamScan | bound.RelationScan) -> Built:
         made = self._add(
-            op.Source, [], _columns(node), node.is_stream,
-            table=node.name, is_relation=isinstance(node, bound.RelationScan), time=node.domain,
+            op.Source,
+            [],
+            _columns(node),
+            node.is_stream,
+            table=node.name,
+            is_relation=isinstance(node, bound.RelationScan),
+            time=node.domain,
         )
         return Built(made, FREE)
 
     def _select(self, node: bound.Filter, demand: Demand) -> Built:
         below = self.build(node.input, demand)
         made = self._add(
-            op.Select, [self._local(below)], below.operator.columns, node.is_stream,
+            op.Select,
+            [self._local(below)],
+            below.operator.columns,
+            node.is_stream,
             predicates=tuple(bound.conjuncts(node.predicate)),
         )
         return Built(made, below.partitioning)
@@ -125,6 +136,8 @@ class Builder:
         if demand:
             wanted = tuple(node.items[k.index] for k in demand if isinstance(k, ColumnRef)) or None
         below = self.build(node.input, wanted)
+        if node.items == columns(node.input):
+            return below
         names = [c.name for c in below.operator.columns]
         described = [
             op.Column(name=expression_text(item, names), type=item.type, nullable=item.nullable)
@@ -159,7 +172,9 @@ class Builder:
             if below.partitioning.mode != "free":
                 return self._made_window(node, self._local(below), below.partitioning)
             if demand == ONE_BUCKET:
-                return self._made_window(node, self._to_single(below), SINGLE, "its reader runs in one bucket")
+                return self._made_window(
+                    node, self._to_single(below), SINGLE, "its reader runs in one bucket"
+                )
         routed, partitioning = self._to_keys(below, keys)
         return self._made_window(node, routed, partitioning)
 
@@ -167,8 +182,13 @@ class Builder:
         self, node: bound.Window, routed: op.Input, partitioning: Partitioning, reason: str | None = None
     ) -> Built:
         made = self._add(
-            op.SeqWindow, [routed], self.operators[routed.operator].columns, False,
-            reason=reason, window=node.spec, order="source" if _in_source_order(node.input) else "value",
+            op.SeqWindow,
+            [routed],
+            self.operators[routed.operator].columns,
+            False,
+            reason=reason,
+            window=node.spec,
+            order="source" if _in_source_order(node.input) else "value",
         )
         return Built(made, partitioning)
 
@@ -183,8 +203,15 @@ class Builder:
         more: dict[str, Any] = {} if kind is not op.BinaryJoin else {"join": node.kind.value}
         both = [*lower[0].operator.columns, *lower[1].operator.columns]
         made = self._add(
-            kind, routed, _renamed(both, node) if kind is op.BinaryJoin else list(lower[0].operator.columns), False,
-            reason=reason, left_keys=node.left_keys, right_keys=node.right_keys, residual=node.residual, **more,
+            kind,
+            routed,
+            _renamed(both, node) if kind is op.BinaryJoin else list(lower[0].operator.columns),
+            False,
+            reason=reason,
+            left_keys=node.left_keys,
+            right_keys=node.right_keys,
+            residual=node.residual,
+            **more,
         )
         if order is None:
             return Built(made, SINGLE)
@@ -205,7 +232,13 @@ class Builder:
         routed, order, reason = self._aligned(lower, node.keys, wanted)
         everything = [column for built in lower for column in built.operator.columns]
         made = self._add(
-            op.MJoin, routed, _renamed(everything, node), False, reason=reason, keys=node.keys, residual=node.residual
+            op.MJoin,
+            routed,
+            _renamed(everything, node),
+            False,
+            reason=reason,
+            keys=node.keys,
+            residual=node.residual,
         )
         if order is None:
             return Built(made, SINGLE)
@@ -223,8 +256,14 @@ class Builder:
         routed, order, reason = self._aligned(lower, keys, wanted)
         both = [*lower[0].operator.columns, *lower[1].operator.columns]
         made = self._add(
-            op.StreamJoin, routed, both, True, reason=reason,
-            left_keys=node.left_keys, right_keys=node.right_keys, residual=node.residual,
+            op.StreamJoin,
+            routed,
+            both,
+            True,
+            reason=reason,
+            left_keys=node.left_keys,
+            right_keys=node.right_keys,
+            residual=node.residual,
         )
         if order is None:
             return Built(made, SINGLE)
@@ -251,7 +290,11 @@ class Builder:
             return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
         single = next((b for b in lower if b.partitioning.mode == "single"), None)
         if single is not None:
-            return self._levelled(lower, [self._to_single(b) for b in lower], None), None, single.operator.reason
+            return (
+                self._levelled(lower, [self._to_single(b) for b in lower], None),
+                None,
+                single.operator.reason,
+            )
         order: list[int] | None = None
         for built, own in zip(lower, keys, strict=True):
             order = order or _key_order(built.partitioning, own)
@@ -282,9 +325,11 @@ class Builder:
     def _aggregate(self, node: bound.Aggregate, demand: Demand) -> Built:
         names = [f.name for f in node.input.schema]
         described = [
-            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
+            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable)
+            for key in node.keys
         ] + [
-            op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable) for call in node.calls
+            op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable)
+            for call in node.calls
         ]
         more = {
             "keys": node.keys,
@@ -298,7 +343,9 @@ class Builder:
             made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=reason, **more)
             return Built(made, SINGLE)
         groups = columns(node)[: len(node.keys)]
-        chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(range(len(groups)))
+        chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(
+            range(len(groups))
+        )
         keys = tuple(node.keys[at] for at in chosen)
         below = self.build(node.input, keys)
         routed, partitioning = self._to_keys(below, node.keys, keys)
@@ -309,12 +356,12 @@ class Builder:
         )
         return Built(made, replace(partitioning, keys=visible))
 
-    def _keyed(
-        self, kind: type[op.Operator], relations: Sequence[Rel], node: Rel, demand: Demand
-    ) -> Built:
+    def _keyed(self, kind: type[op.Operator], relations: Sequence[Rel], node: Rel, demand: Demand) -> Built:
         """Operators that bring equal rows together: any of the columns can be the keys."""
         everything = columns(node)
-        chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(range(len(everything)))
+        chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(
+            range(len(everything))
+        )
         keys = [tuple(columns(rel)[at] for at in range(len(everything))) for rel in relations]
         lower = self._joined_inputs(relations, keys, chosen)
         if len(lower) == 1:
@@ -357,8 +404,12 @@ class Builder:
             if partitioning.mode == "free":
                 routed, partitioning = self._to_keys(below, everything)
             made = self._add(
-                op.RStream, [routed], below.operator.columns, True,
-                every_tick=node.every_tick, clock=_clock(self, node.input),
+                op.RStream,
+                [routed],
+                below.operator.columns,
+                True,
+                every_tick=node.every_tick,
+                clock=_clock(self, node.input),
             )
             return Built(made, partitioning)
         routed, partitioning = self._to_keys(below, everything)
@@ -389,8 +440,13 @@ class Builder:
         return self._sent(built, "hash", keys), Partitioning("hash", tuple(frozenset({key}) for key in keys))
 
     def _add(
-        self, kind: type[op.Operator], inputs: Sequence[op.Input], described: Sequence[op.Column], is_stream: bool,
-        reason: str | None = None, **more: Any,
+        self,
+        kind: type[op.Operator],
+        inputs: Sequence[op.Input],
+        described: Sequence[op.Column],
+        is_stream: bool,
+        reason: str | None = None,
+        **more: Any,
     ) -> op.Operator:
         placement, level = self._placed(inputs)
         if placement == "single" and reason is None:
@@ -398,8 +454,13 @@ class Builder:
         self._count += 1
         made = op.identified(
             kind(
-                inputs=tuple(inputs), columns=tuple(described), is_stream=is_stream, placement=placement,
-                level=level, reason=reason if placement == "single" else None, **more,
+                inputs=tuple(inputs),
+                columns=tuple(described),
+                is_stream=is_stream,
+                placement=placement,
+                level=level,
+                reason=reason if placement == "single" else None,
+                **more,
             ),
             f"{self.salt}:{self._count}:" if self.salt else "",
         )
@@ -454,7 +515,9 @@ def _split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]
     return left, {replace(k, index=k.index - width) for k in refs if k.index >= width}
 
 
-def _wanted(keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]) -> list[int]:
+def _wanted(
+    keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]
+) -> list[int]:
     """Return which keys to partition by: those that the reader demands too, or all of them."""
     pairs = list(zip(*keys, strict=True))
     asked = [at for at, (a, b) in enumerate(pairs) if a in demand[0] or b in demand[1]]
@@ -497,6 +560,8 @@ def _clock(builder: Builder, node: Rel) -> tuple[op.Tick, ...]:
             return ()
         return (op.Tick(source=builder._source(node).operator.id),)
     if isinstance(node, bound.Window) and isinstance(node.spec, bound.RangeSpec) and node.spec.slide:
-        return tuple(op.Tick(source=source, slide=node.spec.slide) for source in _sources(builder, node.input))
+        return tuple(
+            op.Tick(source=source, slide=node.spec.slide) for source in _sources(builder, node.input)
+        )
     ticks = [tick for below in bound.direct_inputs(node) for tick in _clock(builder, below)]
     return tuple(dict.fromkeys(ticks))

@@ -80,14 +80,11 @@ def _connective(call: Call, as_filter: bool) -> Expr:
     kept = [term for term in terms if not is_constant(term, neutral)]
     if as_filter and name == "or":
         kept = [term for term in kept if not is_constant(term, None)]
-    decisive = any(is_constant(term, absorbing) for term in kept)
     if as_filter and name == "and":
-        decisive = decisive or any(is_constant(term, None) for term in kept)
-    if decisive:
-        queries = [term for term in kept if has_subquery(term)]
-        if not queries:
-            return _truth(absorbing, call.span)
-        kept = in_order([*queries, _truth(absorbing, call.span)])
+        kept = [_truth(False, term.span) if is_constant(term, None) else term for term in kept]
+    decisive = next((term for term in kept if is_constant(term, absorbing)), None)
+    if decisive is not None:
+        kept = in_order([*(term for term in kept if has_subquery(term)), decisive])
     if not kept:
         return _truth(neutral, call.span)
     if len(kept) == 1:
@@ -203,7 +200,7 @@ def _sorted_constants(items: list[Expr]) -> list[Expr]:
     values = [item.value for item in found if isinstance(item, Literal)]
     if len(values) < len(found) or not all(isinstance(v, int | Decimal | str) for v in values):
         return found
-    return sorted(found, key=lambda item: item.value)  # type: ignore[attr-defined, no-any-return]
+    return sorted(found, key=lambda item: item.value)  # type: ignore[attr-defined]
 
 
 # CASE

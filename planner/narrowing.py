@@ -166,7 +166,9 @@ def _exactly(narrow: _Narrowed, needed: frozenset[int]) -> _Narrowed | None:
         return None
     outputs = columns(narrow.rel)
     items = tuple(outputs[narrow.kept.index(at)] for at in kept)
-    return _Narrowed(Project(narrow.rel, items, tuple(item.name for item in items), span=narrow.rel.span), tuple(kept))
+    return _Narrowed(
+        Project(narrow.rel, items, tuple(item.name for item in items), span=narrow.rel.span), tuple(kept)
+    )
 
 
 def _below_filters(rel: Rel) -> Rel:

@@ -208,14 +208,48 @@ class Output(Operator):
 
 
 AnyOperator = Annotated[
-    Source | Select | Project | SeqWindow | BinaryJoin | SemiJoin | AntiJoin | MJoin | StreamJoin | Union
-    | Except | Intersect | DuplicateEliminate | Aggregate | TopN | IStream | DStream | RStream | Output,
+    Source
+    | Select
+    | Project
+    | SeqWindow
+    | BinaryJoin
+    | SemiJoin
+    | AntiJoin
+    | MJoin
+    | StreamJoin
+    | Union
+    | Except
+    | Intersect
+    | DuplicateEliminate
+    | Aggregate
+    | TopN
+    | IStream
+    | DStream
+    | RStream
+    | Output,
     Field(discriminator="kind"),
 ]
 
 OPERATOR_TYPES: tuple[type[Operator], ...] = (
-    Source, Select, Project, SeqWindow, BinaryJoin, SemiJoin, AntiJoin, MJoin, StreamJoin, Union, Except,
-    Intersect, DuplicateEliminate, Aggregate, TopN, IStream, DStream, RStream, Output,
+    Source,
+    Select,
+    Project,
+    SeqWindow,
+    BinaryJoin,
+    SemiJoin,
+    AntiJoin,
+    MJoin,
+    StreamJoin,
+    Union,
+    Except,
+    Intersect,
+    DuplicateEliminate,
+    Aggregate,
+    TopN,
+    IStream,
+    DStream,
+    RStream,
+    Output,
 )
 
 _JOIN_TYPES = {JoinType.SEMI: SemiJoin, JoinType.ANTI: AntiJoin}

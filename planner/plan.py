@@ -79,9 +79,14 @@ class QueryPlan:
         ]
 
 
-def compile_query(name: str, tree: Rel, *, share: bool = True, optimized: bool = True) -> QueryPlan:
-    """Return the plan of one query. Without `share`, none of its parts can be merged with anything."""
-    logical = optimize(tree)[0] if optimized else optimize(tree, only_required=True)[0]
+def compile_query(
+    name: str, tree: Rel, *, share: bool = True, disabled: frozenset[str] = frozenset()
+) -> QueryPlan:
+    """Return the plan of one query, without the rules that are switched off by name.
+
+    Without `share` none of its parts is merged with anything, in this query or in others.
+    """
+    logical = optimize(tree, disabled)[0]
     builder = Builder(salt="" if share else name)
     builder.output(name, logical)
     operators = builder.operators
@@ -142,17 +147,18 @@ class Plan(_Model):
         kept = tuple(self.below(output))
         ids = {operator.id for operator in kept}
         stubs = {synopsis.id for synopsis in self.synopses if synopsis.operator in ids}
-        stores = (s.model_copy(update={"stubs": tuple(x for x in s.stubs if x in stubs)}) for s in self.stores)
-        return self.model_copy(
-            update={
-                "queries": (output.query,),
-                "operators": kept,
-                "queues": tuple(q for q in self.queues if q.producer in ids),
-                "synopses": tuple(s for s in self.synopses if s.operator in ids),
-                "stores": tuple(s for s in stores if s.stubs),
-                "paths": tuple(p for p in self.paths if p.query == output.query),
-                "growing": tuple(g for g in self.growing if g.query == output.query),
-            }
+        stores = (
+            s.model_copy(update={"stubs": tuple(x for x in s.stubs if x in stubs)}) for s in self.stores
+        )
+        return Plan.model_construct(
+            version=self.version,
+            queries=(output.query,),
+            operators=kept,
+            queues=tuple(q for q in self.queues if q.producer in ids),
+            synopses=tuple(s for s in self.synopses if s.operator in ids),
+            stores=tuple(s for s in stores if s.stubs),
+            paths=tuple(p for p in self.paths if p.query == output.query),
+            growing=tuple(g for g in self.growing if g.query == output.query),
         )
 
     def to_json(self) -> str:
@@ -167,8 +173,11 @@ class Plan(_Model):
         except ValueError as error:
             raise fail(Code.BAD_DEFINITION, f"this is not a plan: {error}") from None
         if plan.version != FORMAT_VERSION:
-            raise fail(Code.BAD_DEFINITION, f"this plan has format version {plan.version}",
-                       hint=f"this program reads version {FORMAT_VERSION}")
+            raise fail(
+                Code.BAD_DEFINITION,
+                f"this plan has format version {plan.version}",
+                hint=f"this program reads version {FORMAT_VERSION}",
+            )
         return plan
 
     def explain(self, form: str = "text", query: str | None = None) -> str:
@@ -248,6 +257,7 @@ def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
         estimates = [estimate(step) for step in steps]
         envelope = lower_envelope([e.cost for e in estimates], [e.selectivity for e in estimates])
         chains = tuple(
-            Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6)) for s in envelope
+            Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6))
+            for s in envelope
         )
         yield Path(query=query, source=path[0].id, chains=chains)

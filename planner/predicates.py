@@ -104,7 +104,9 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
         case Window() | Distinct() | TopN() | RelToStream():
             return is_known(predicate, rel.input)
         case RowNumber() | GroupTopN():
-            return max(columns_read(predicate), default=0) < len(rel.input.schema) and is_known(predicate, rel.input)
+            return max(columns_read(predicate), default=0) < len(rel.input.schema) and is_known(
+                predicate, rel.input
+            )
         case Project():
             return is_known(substituted(predicate, rel.items), rel.input)
         case Aggregate():
@@ -120,5 +122,11 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
             )
         case SetOperation():
             known = [is_known(moved(predicate, side), side) for side in (rel.left, rel.right)]
-            return all(known) if rel.kind is SetKind.UNION else any(known) if rel.kind is SetKind.INTERSECT else known[0]
+            return (
+                all(known)
+                if rel.kind is SetKind.UNION
+                else any(known)
+                if rel.kind is SetKind.INTERSECT
+                else known[0]
+            )
     return False

@@ -100,8 +100,14 @@ def synopses_of(
     def private(role: str, holds: str, expiry: str, size: Growth, index: tuple[bound.Expr, ...] = ()) -> None:
         made.append(
             Synopsis(
-                id=f"{operator.id}/{role}", operator=operator.id, role=role, holds=holds, index=index,
-                expiry=expiry, growth=size, store=f"store/{operator.id}/{role}",
+                id=f"{operator.id}/{role}",
+                operator=operator.id,
+                role=role,
+                holds=holds,
+                index=index,
+                expiry=expiry,
+                growth=size,
+                store=f"store/{operator.id}/{role}",
             )
         )
 
@@ -111,8 +117,14 @@ def synopses_of(
         names = ", ".join(op.output_names(lower[at]))
         made.append(
             Synopsis(
-                id=f"{operator.id}/{role}", operator=operator.id, role=role, holds=holds or f"rows ({names})",
-                index=index, expiry=_expiry(lower[at]), growth=growth[lower[at].id], store=store,
+                id=f"{operator.id}/{role}",
+                operator=operator.id,
+                role=role,
+                holds=holds or f"rows ({names})",
+                index=index,
+                expiry=_expiry(lower[at]),
+                growth=growth[lower[at].id],
+                store=store,
             )
         )
 
@@ -124,9 +136,13 @@ def synopses_of(
             store = f"store/log/{edge}" if shared else f"store/{operator.id}/window"
             made.append(
                 Synopsis(
-                    id=f"{operator.id}/window", operator=operator.id, role="window",
+                    id=f"{operator.id}/window",
+                    operator=operator.id,
+                    role="window",
                     holds=f"rows ({', '.join(names)}) of [{window_text(operator.window, names)}]",
-                    expiry=_expiry(operator), growth=growth[operator.id], store=store,
+                    expiry=_expiry(operator),
+                    growth=growth[operator.id],
+                    store=store,
                 )
             )
         case op.BinaryJoin():
@@ -135,8 +151,13 @@ def synopses_of(
         case op.SemiJoin() | op.AntiJoin():
             relation(0, "left", operator.left_keys)
             if operator.residual is None:
-                private("right", "how many rows have each key", "with the last row of a key",
-                        "keys" if growth[lower[1].id] == "stream" else growth[lower[1].id], operator.right_keys)
+                private(
+                    "right",
+                    "how many rows have each key",
+                    "with the last row of a key",
+                    "keys" if growth[lower[1].id] == "stream" else growth[lower[1].id],
+                    operator.right_keys,
+                )
             else:
                 relation(1, "right", operator.right_keys)
         case op.MJoin():
@@ -146,25 +167,49 @@ def synopses_of(
             relation(1, "relation", operator.right_keys)
         case op.Aggregate():
             size: Growth = growth[operator.id]
-            private("groups", "a row and accumulators for each group", "with the last row of a group", size,
-                    operator.keys)
+            private(
+                "groups",
+                "a row and accumulators for each group",
+                "with the last row of a group",
+                size,
+                operator.keys,
+            )
             if growth[lower[0].id] != "stream" and any(needs_rows(call) for call in operator.calls):
                 relation(0, "input", operator.keys)
             elif any(keeps_values(call) for call in operator.calls):
-                private("values", "how often each value occurs in each group", "with the last of a value",
-                        "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id], operator.keys)
+                private(
+                    "values",
+                    "how often each value occurs in each group",
+                    "with the last of a value",
+                    "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id],
+                    operator.keys,
+                )
         case op.DuplicateEliminate():
-            private("counts", "how often each row occurs", "with the last of a row",
-                    "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id])
+            private(
+                "counts",
+                "how often each row occurs",
+                "with the last of a row",
+                "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id],
+            )
         case op.Except():
-            private("counts", "left minus right occurrences of each row", "at zero",
-                    wildest([growth[b.id] for b in lower]))
+            private(
+                "counts",
+                "left minus right occurrences of each row",
+                "at zero",
+                wildest([growth[b.id] for b in lower]),
+            )
         case op.Intersect():
-            private("counts", "left and right occurrences of each row", "at zero",
-                    wildest([growth[b.id] for b in lower]))
+            private(
+                "counts",
+                "left and right occurrences of each row",
+                "at zero",
+                wildest([growth[b.id] for b in lower]),
+            )
         case op.TopN():
             names = op.output_names(lower[0])
-            order = sort_text([bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names)
+            order = sort_text(
+                [bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names
+            )
             relation(0, "input", holds=f"rows ({', '.join(names)}) in the order of {order}")
         case op.IStream() | op.DStream():
             private("instant", "changes of the current instant", "with the instant", "constant")

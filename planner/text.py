@@ -11,9 +11,22 @@ from cql.types import Kind
 from planner.logical import GroupTopN, KeyedJoin, MultiJoin, StreamJoin
 
 _INFIX = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "mod": "%", "concat": "||",
-    "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM",
-    "and": "AND", "or": "OR", "like": "LIKE",
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "mod": "%",
+    "concat": "||",
+    "eq": "=",
+    "ne": "<>",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "is_distinct": "IS DISTINCT FROM",
+    "and": "AND",
+    "or": "OR",
+    "like": "LIKE",
 }
 
 
@@ -138,7 +151,9 @@ def headline(node: Rel) -> str:
         case bound.Project():
             return "project " + ", ".join(
                 text if text == name else f"{text} AS {name}"
-                for text, name in zip((expression_text(i, names) for i in node.items), node.names, strict=True)
+                for text, name in zip(
+                    (expression_text(i, names) for i in node.items), node.names, strict=True
+                )
             )
         case bound.Join():
             condition = "" if node.condition is None else f" on {expression_text(node.condition, names)}"

@@ -91,17 +91,18 @@ def _run_script(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
+    from planner.network import Network
+
+    source = Source(_shown(options.file), "")
     try:
-        catalog = _checked(options.file, settings)
+        source = _read(options.file)
+        catalog = _defined(source, settings)
         if options.query is not None:
             catalog.query(options.query)
+        print(Network.of_catalog(catalog).plan.explain(options.format, options.query), end="")
     except CqlError as error:
-        return _report(error.within(Source(_shown(options.file), "")))
-    return _not_yet(
-        "explain",
-        "plans cannot be shown yet: the planner is not part of this version",
-        f"cql check {options.file} parses and binds the script",
-    )
+        return _report(error.within(source))
+    return DONE
 
 
 def _shell(options: argparse.Namespace, settings: Settings) -> int:
@@ -127,7 +128,10 @@ def _not_yet(command: str, message: str, hint: str) -> int:
 
 def _checked(name: str, settings: Settings) -> Catalog:
     """Return what a script defines; raises with all that is wrong in it."""
-    source = _read(name)
+    return _defined(_read(name), settings)
+
+
+def _defined(source: Source, settings: Settings) -> Catalog:
     session = Session(Catalog(settings=settings))
     session.run(source.text, source.name)
     return session.catalog
@@ -292,8 +296,13 @@ def _parser() -> argparse.ArgumentParser:
         command("run", f"execute a script {_NOT_YET}", "cql run auction.cql --engine local --output jsonl")
     )
     _add_check(command("check", "parse and bind scripts, and report all errors", "cql check a.cql b.cql"))
-    explain = "print the plan of what a script registers"
-    _add_explain(command("explain", f"{explain} {_NOT_YET}", "cql explain a.cql --query hot --format dot"))
+    _add_explain(
+        command(
+            "explain",
+            "print the plan of what a script registers",
+            "cql explain a.cql --query hot --format dot",
+        )
+    )
     repl = command("repl", f"start the interactive shell {_NOT_YET}", "cql repl auction.cql")
     repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
     return parser

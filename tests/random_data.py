@@ -27,14 +27,16 @@ SECOND = 1_000_000
 NEW_YEAR = 1_767_225_600 * SECOND
 """2026-01-01 in microseconds since 1970."""
 
-INTEGERS = (0, 1, 2, 3)
+INTEGERS = ((0, 1), (1, 2), (0, 1, 2), (0, 1, 2, 3), (0, 1, 1, 1, 2, 3))
+"""Of these sets one holds all integers of a case."""
+
 STRINGS = ("a", "b", "ab", "")
 DOUBLES = (0.0, 0.5, 1.0, 2.0, -1.5)
 ODD_DOUBLES = (-0.0, math.nan, math.inf, -math.inf, 0.1)
 
 
 def random_data(
-    rng: Random, catalog: Catalog, names: Iterable[str] | None = None, most: int = 8, odd_values: bool = True
+    rng: Random, catalog: Catalog, names: Iterable[str] | None = None, most: int = 10, odd_values: bool = True
 ) -> Data:
     """Return elements for the streams and relations of a catalog, or for those named, at most `most` each.
 
@@ -53,7 +55,8 @@ class _Data:
         self.rng = rng
         self.most = most
         self.odd = odd
-        self.nulls = rng.choice((0.0, 0.1, 0.1, 0.3))
+        self.nulls = rng.choice((0.0, 0.0, 0.1, 0.1, 0.3))
+        self.integers = rng.choice(INTEGERS)
         span = rng.choice((1, 4, 8, 8, 12, 20))
         offset = rng.choice((0, 0, 0, 0, 1, 5, -7, 1_000_003, -2_000_000_000))
         # In TIMESTAMP time half seconds, now and then a microsecond off.
@@ -65,6 +68,8 @@ class _Data:
                 for tick in range(span + 1)
             ],
         }
+        # An element long after the others lets windows run empty before the end.
+        self.late = rng.random() < 0.5
         self.lengths = {
             TimeDomain.INTEGER: (1, 2, 3, 4, 5, 6),
             TimeDomain.TIMESTAMP: (1, SECOND, 3 * SECOND // 2, 2 * SECOND, 3 * SECOND),
@@ -78,10 +83,14 @@ class _Data:
         return self._log(table, table.time)
 
     def _count(self) -> int:
-        return 0 if self.rng.random() < 0.06 else self.rng.randint(1, self.most)
+        if self.rng.random() < 0.05:
+            return 0
+        return min(self.most, self.rng.choice((1, 3, 4, 5, 6, 8, self.most)))
 
     def _instants(self, clock: TimeDomain, count: int) -> list[int]:
         """Return instants in order; often several elements share one, now and then all of them do."""
+        if not count:
+            return []
         timeline = self.timelines[clock]
         different = min(len(timeline), max(1, round(count * self.rng.choice((0.1, 0.5, 0.8, 1.0)))))
         chosen = self.rng.sample(timeline, different)
@@ -95,6 +104,9 @@ class _Data:
             instant, row = self.rng.choice(rows)
             rows.append((instant + self.rng.choice(self.lengths[table.time]), row))
             rows.sort(key=lambda element: element[0])
+        if self.late:
+            self.late = False
+            rows.append((self.timelines[table.time][-1] + 5 * self.lengths[table.time][1], self._row(table.columns)))
         return [
             (instant, row if stamp is None else (*row[:stamp], instant, *row[stamp + 1 :]), 1)
             for instant, row in rows
@@ -123,9 +135,9 @@ class _Data:
             case Kind.BOOLEAN:
                 return rng.random() < 0.5
             case Kind.BYTE | Kind.INT | Kind.BIGINT:
-                return 2**31 - 1 if odd and column.type.kind is not Kind.BYTE else rng.choice(INTEGERS)
+                return 2**31 - 1 if odd and column.type.kind is not Kind.BYTE else rng.choice(self.integers)
             case Kind.DECIMAL:
-                return Decimal(rng.choice(INTEGERS))
+                return Decimal(rng.choice(self.integers))
             case Kind.DOUBLE:
                 return rng.choice(ODD_DOUBLES if odd else DOUBLES)
             case Kind.TIMESTAMP:

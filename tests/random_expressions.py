@@ -93,9 +93,9 @@ class Expressions:
     def literal(self, kind: str) -> str:
         """Return a constant; now and then an odd one."""
         roll = self.rng.random()
-        if roll < 0.03 and "expressions" in self.features:
+        if roll < 0.015 and "expressions" in self.features:
             return "NULL"
-        if roll < 0.06 and kind in ODD_LITERALS:
+        if roll < 0.04 and kind in ODD_LITERALS:
             return self.rng.choice(ODD_LITERALS[kind])
         return self.rng.choice(LITERALS[kind])
 
@@ -213,7 +213,7 @@ class Expressions:
         if roll < 0.66:
             return f"{a.text} IS {rng.choice(('', 'NOT ', 'NOT '))}NULL"
         if roll < 0.76:
-            items = [self.literal(a.kind) for _ in range(rng.randint(1, 3))]
+            items = [self.literal(a.kind) for _ in range(rng.choice((1, 2, 3, 3)))]
             if rng.random() < 0.2:
                 items.append(self.value(a.kind, leaves, 0))
             return f"{a.text} {rng.choice(('', '', 'NOT '))}IN ({', '.join(items)})"
@@ -262,7 +262,7 @@ class Expressions:
             right = self.value(kind, leaves, 1, queries)
         else:
             right = self.literal(kind)
-        operator = rng.choice((">", ">=", "<", "<=", "<>", "<>", "=", "="))
+        operator = rng.choice((">", ">", ">=", ">=", "<", "<=", "<=", "<>", "<>", "="))
         return f"{right} {operator} {left}" if roll > 0.93 else f"{left} {operator} {right}"
 
     def equality(self, left: Sequence[Leaf], right: Sequence[Leaf]) -> str | None:

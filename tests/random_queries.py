@@ -264,7 +264,7 @@ class _Queries:
         if {"now", "rstream"} <= self.features:
             moods.append((10.0, "now"))
         if "join" in self.features and self.budget >= 3:
-            moods.append((40.0, "star"))
+            moods.append((45.0, "star"))
         self.mood = weighted(self.rng, moods)
 
     def chance(self, probability: float) -> bool:
@@ -324,7 +324,7 @@ class _Queries:
 
     def query(self, kinds: Sequence[str] | None = None, named: bool = False) -> Made:
         """Return a query that yields a relation; `kinds` says of which columns, `named` that all have names."""
-        if self.budget > 1 and self.mood == "any" and self.may("set", 0.16):
+        if self.budget > 1 and self.mood != "star" and self.may("set", 0.22):
             return self._set_operation(kinds)
         return self.block(kinds, named)
 

@@ -40,7 +40,9 @@ def at_instants(row: str) -> dict[int, str]:
 @pytest.mark.parametrize(("rules", "expiry"), [(STREAM_RULES, (600, 610)), (None, (601, 611))])
 def test_network_monitoring(rules, expiry) -> None:
     rules = rules or catalog(empty_aggregate="stream", range_bounds="closed")
-    rules.execute("REGISTER STREAM C (pid int, size int); REGISTER STREAM B (pid int); REGISTER STREAM O (pid int);")
+    rules.execute(
+        "REGISTER STREAM C (pid int, size int); REGISTER STREAM B (pid int); REGISTER STREAM O (pid int);"
+    )
     query = """Select sum(C.size) From C [Range 10 minutes], B [Range 10 minutes], O [Range 10 minutes]
                Where C.pid = B.pid and B.pid = O.pid"""
     first, second = expiry
@@ -125,7 +127,9 @@ def test_relation_to_stream_over_rows_2() -> None:
 def test_a_relation_is_its_istream_minus_its_dstream() -> None:
     for data in random_data(50):
         relation = run("SELECT * FROM S [Rows 2]", S=data["S"])
-        inserted, deleted = (run(f"{x}(SELECT * FROM S [Rows 2])", S=data["S"]) for x in ("Istream", "Dstream"))
+        inserted, deleted = (
+            run(f"{x}(SELECT * FROM S [Rows 2])", S=data["S"]) for x in ("Istream", "Dstream")
+        )
         assert relation.changes == minus(inserted.changes, deleted.changes)
 
 
@@ -302,7 +306,11 @@ def test_first_and_last_go_by_the_timestamp() -> None:
     made = catalog()
     made.execute("CREATE STREAM timed (v INT, t INT) TIMESTAMP BY t")
     query = "SELECT FIRST(v), LAST(v) FROM timed [Rows 3]"
-    assert changes(query, made, timed="5,1@1 4,1@1 6,2@2 7,3@3") == {1: "+4,5", 2: "+4,6 -4,5", 3: "+4,7 -4,6"}
+    assert changes(query, made, timed="5,1@1 4,1@1 6,2@2 7,3@3") == {
+        1: "+4,5",
+        2: "+4,6 -4,5",
+        3: "+4,7 -4,6",
+    }
 
 
 def test_aggregates_of_the_user() -> None:
@@ -378,7 +386,12 @@ def test_join(join: str) -> None:
 
 def test_an_outer_join_takes_back_its_unmatched_row() -> None:
     query = "SELECT P.b, Q.b FROM P LEFT JOIN Q [Range 2] ON P.a = Q.a"
-    assert changes(query, P="1,5@1 0,0@9", Q="1,6@3") == {1: "+5,NULL", 3: "+5,6 -5,NULL", 5: "+5,NULL -5,6", 9: "+0,NULL"}
+    assert changes(query, P="1,5@1 0,0@9", Q="1,6@3") == {
+        1: "+5,NULL",
+        3: "+5,6 -5,NULL",
+        5: "+5,NULL -5,6",
+        9: "+0,NULL",
+    }
 
 
 def test_a_join_of_three_and_a_self_join() -> None:
@@ -495,7 +508,9 @@ def test_a_query_over_static_relations_happens_at_instant_0() -> None:
 
 
 def test_a_static_relation_is_there_from_the_first_instant() -> None:
-    assert changes("SELECT S.A, b FROM S [Now] LEFT JOIN Fixed ON S.A = Fixed.a", S="1@3 2@4", Fixed="1,7@99") == {
+    assert changes(
+        "SELECT S.A, b FROM S [Now] LEFT JOIN Fixed ON S.A = Fixed.a", S="1@3 2@4", Fixed="1,7@99"
+    ) == {
         3: "+1,7",
         4: "+2,NULL -1,7",
     }
@@ -871,4 +886,6 @@ def vars_of(rel: bound.Rel) -> list[object]:
 
 
 def classes(module: ModuleType, base: type) -> set[object]:
-    return {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)} - {base}
+    return {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)} - {
+        base
+    }

@@ -160,7 +160,8 @@ def test_nexmark_q5_by_a_sliding_window_lacks_only_the_windows_after_the_end_of_
     catalog.execute((NEXMARK_QUERIES / "q5.cql").read_text("utf-8"))
     counted = "SELECT auction, COUNT(*) AS num FROM bid [Range 10 Seconds Slide 2 Seconds] GROUP BY auction"
     tree = bind(
-        f"Rstream(WITH c AS ({counted}) SELECT auction, num FROM c WHERE num >= (SELECT MAX(num) FROM c))", catalog
+        f"Rstream(WITH c AS ({counted}) SELECT auction, num FROM c WHERE num >= (SELECT MAX(num) FROM c))",
+        catalog,
     )
     bids = nexmark_elements(next(iter(bound.scans(tree))))
     expected = nexmark_answer("q5", tree.schema)

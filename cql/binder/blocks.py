@@ -124,7 +124,7 @@ class BlockBinder:
         return self._at_position(ordering, node, select)
 
     def _at_position(self, binder: ExpressionBinder, node: ast.Expression, select: ast.Select) -> bound.Expr:
-        """Return the column of the select list whose number is given, * counting as its columns; or the expression."""
+        """Return the column of the select list that a number stands for, * expanded; or else the expression."""
         listed: list[ast.Expression | bound.ColumnRef] = []
         for item in select.items:
             listed += self._star(item) if isinstance(item, ast.Star) else [item.expression]
@@ -134,7 +134,8 @@ class BlockBinder:
 
     def _star(self, star: ast.Star) -> list[bound.ColumnRef]:
         owners = [self.scope.input(star.qualifier)] if star.qualifier else self.scope.inputs
-        return [replace(column, span=star.span) for owner in owners for column in self.scope.columns_of(owner)]
+        columns = (column for owner in owners for column in self.scope.columns_of(owner))
+        return [replace(column, span=star.span) for column in columns]
 
     def _items(self, collecting: ExpressionBinder, item: ast.SelectItem | ast.Star) -> list[Item]:
         if isinstance(item, ast.Star):
@@ -230,7 +231,8 @@ class BlockBinder:
             if select.distinct and len(columns) > visible:
                 raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", key.span,
                            hint="select it too, or leave DISTINCT out")
-        result: bound.Rel = bound.Project(rel, tuple(columns), _with_hidden(names, len(columns)), span=select.span)
+        all_names = _with_hidden(names, len(columns))
+        result: bound.Rel = bound.Project(rel, tuple(columns), all_names, span=select.span)
         if select.distinct:
             result = bound.Distinct(result, span=select.span)
         if limit is not None:

@@ -158,7 +158,7 @@ class ExpressionBinder:
         """Return what a name of the select list stands for."""
         expression = self.aliases[node.name.key]
         if expression is None:
-            raise fail(Code.AMBIGUOUS_COLUMN, f"the select list has several columns '{node.name.text}'", node.span,
+            raise fail(Code.AMBIGUOUS_COLUMN, f"the select list has several '{node.name.text}'", node.span,
                        hint="give them different names with AS")
         return replace(self, aliases={}).bind(expression)
 
@@ -377,7 +377,7 @@ class ExpressionBinder:
                 raise fail(Code.BAD_ARGUMENTS, f"only COUNT takes *, not {name}", node.span)
             if node.distinct:
                 raise fail(Code.BAD_ARGUMENTS, "COUNT(DISTINCT *) counts nothing in particular", node.span,
-                           hint="name a column, or count the rows of a subquery: FROM (SELECT DISTINCT * FROM ..)")
+                           hint="name a column, or count the rows of (SELECT DISTINCT * FROM ..)")
             call = bound.AggregateCall("count", (), t.BIGINT, False, filter=condition, span=node.span)
             return self.aggregates.reference(call)
         arguments = inner.bind_all([a for a in node.arguments if isinstance(a, ast.Expression)])

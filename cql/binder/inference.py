@@ -7,6 +7,7 @@ for, because importing PyArrow takes longer than compiling a query.
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,19 +30,33 @@ def infer_columns(source: External, span: Span) -> list[ColumnModel]:
     if source.format not in readers:
         raise fail(Code.CANNOT_INFER, f"the columns of a {source.format} source cannot be inferred", span,
                    hint="list the columns: name (column TYPE, ..)")
-    path = _first_file(source, span)
+    options = {key.lower(): value for key, value in source.options.items()}
+    place = options["path"]
     try:
-        schema = readers[source.format](path, {key.lower(): value for key, value in source.options.items()})
+        path = _first_file(place, span)
+        schema = readers[source.format](path, options)
     except OSError as error:
-        raise fail(Code.NO_FILE, f"'{path}' cannot be read: {error.strerror or error}", span) from None
-    except ValueError as error:
-        raise fail(Code.CANNOT_INFER, f"no columns can be read from '{path}': {error}", span) from None
+        raise fail(Code.NO_FILE, f"'{place}' cannot be read: {error.strerror or error}", span) from None
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise fail(Code.CANNOT_INFER, f"no columns can be read from '{place}': {error}", span) from None
+    _check_names(schema.names, place, span)
     return [ColumnModel(name=field.name, type=_type(field.type, field.name, span)) for field in schema]
 
 
-def _first_file(source: External, span: Span) -> Path:
-    options = {key.lower(): value for key, value in source.options.items()}
-    pattern = options["path"]
+def _check_names(names: Sequence[str], place: str, span: Span) -> None:
+    if not names:
+        raise fail(Code.CANNOT_INFER, f"'{place}' has no columns", span)
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen or not name:
+            what = f"two columns '{name}'" if name else "a column without a name"
+            raise fail(Code.CANNOT_INFER, f"'{place}' has {what}", span, hint="list the columns: name (column TYPE, ..)")
+        seen.add(name.casefold())
+
+
+def _first_file(pattern: str, span: Span) -> Path:
+    if not pattern:
+        raise fail(Code.NO_FILE, "the path is empty", span)
     found = sorted(glob.glob(pattern)) or ([pattern] if Path(pattern).exists() else [])
     for name in found:
         path = Path(name)
@@ -55,18 +70,16 @@ def _first_file(source: External, span: Span) -> Path:
 
 
 def _csv_schema(path: Path, options: dict[str, str]) -> pa.Schema:
+    import pyarrow as pa
     from pyarrow import csv
 
     header = options.get("header", "false").lower() == "true"
     read = csv.ReadOptions(autogenerate_column_names=not header, block_size=1 << 20)
-    parse = csv.ParseOptions(delimiter=options.get("sep", options.get("delimiter", ",")))
+    separator = options.get("sep", options.get("delimiter", ","))
+    parse = csv.ParseOptions(delimiter={"\\t": "\t"}.get(separator, separator))
     with csv.open_csv(path, read_options=read, parse_options=parse) as reader:
-        schema: Any = reader.schema
-        if header:
-            return schema
-        import pyarrow as pa
-
-        return pa.schema([pa.field(f"_c{at}", field.type) for at, field in enumerate(schema)])
+        fields = [(f.name, pa.string() if pa.types.is_time(f.type) else f.type) for f in reader.schema]
+    return pa.schema(fields if header else [(f"_c{at}", each) for at, (_, each) in enumerate(fields)])
 
 
 def _json_schema(path: Path, options: dict[str, str]) -> pa.Schema:
@@ -100,7 +113,9 @@ def _type(arrow_type: Any, name: str, span: Span) -> t.DataType:
         return t.BIGINT
     if pa.types.is_floating(arrow_type):
         return t.DOUBLE
-    if pa.types.is_decimal(arrow_type):
+    if pa.types.is_dictionary(arrow_type):
+        return _type(arrow_type.value_type, name, span)
+    if pa.types.is_decimal(arrow_type) and 0 <= arrow_type.scale <= arrow_type.precision <= t.MAX_PRECISION:
         return t.decimal(arrow_type.precision, arrow_type.scale)
     if pa.types.is_timestamp(arrow_type) or pa.types.is_date(arrow_type):
         return t.TIMESTAMP

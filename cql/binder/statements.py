@@ -13,11 +13,12 @@ from cql.binder.queries import bind_query
 from cql.binder.scope import columns_are
 from cql.binder.types import resolve_type
 from cql.catalog import Catalog, ColumnModel, External, QueryDef, RelationDef, StreamDef, Table, ViewDef
-from cql.errors import Code, fail, nearest
+from cql.errors import Code, CqlError, fail, nearest
 from cql.intervals import BadInterval, TimeDomain
 from cql.options import check_query_options, check_source_options, read_options
 from cql.parsing import parse_query
 from cql.printer import to_text
+from cql.source import Source
 from cql.types import Kind
 
 Defining = ast.CreateStream | ast.CreateRelation | ast.RegisterTable | ast.CreateView | ast.RegisterQuery
@@ -45,14 +46,15 @@ def bind_statement(statement: Defining, catalog: Catalog) -> Table | QueryDef:
 def rebind(catalog: Catalog) -> None:
     """Bind the views and queries of a loaded catalog again, each under the settings it was defined with."""
     current = catalog.settings
-    for view in catalog.views.values():
-        catalog.settings = view.settings
-        tree = bind_query(parse_query(view.text), catalog, is_view=True).tree
-        columns = tuple(ast.Name(name) for name in view.columns)
-        view.attach(renamed(tree, columns, ast.Name(view.name)))
-    for query in catalog.queries.values():
-        catalog.settings = query.settings
-        query.attach(bind_query(parse_query(query.text), catalog).tree)
+    for defined in (*catalog.views.values(), *catalog.queries.values()):
+        catalog.settings = defined.settings
+        try:
+            tree = bind_query(parse_query(defined.text), catalog, is_view=isinstance(defined, ViewDef)).tree
+            if isinstance(defined, ViewDef):
+                tree = renamed(tree, [ast.Name(name) for name in defined.columns], ast.Name(defined.name))
+        except CqlError as error:
+            raise CqlError(error.diagnostics, Source(f"<{defined.name}>", defined.text)) from None
+        defined.attach(tree)
     catalog.settings = current
 
 
@@ -138,9 +140,14 @@ def _source_and_columns(
 
 
 def _source(source: ast.SourceSpec) -> External:
-    format_name = source.format.text.lower() if source.format.key in _KNOWN_FORMATS else source.format.text
+    format_name = _format(source.format)
     check_source_options(format_name, source.options, source.span)
     return External(format=format_name, options=read_options(source.options))
+
+
+def _format(name: ast.Name) -> str:
+    """Return a format's name; those of Spark are known in any case."""
+    return name.key if name.key in _KNOWN_FORMATS else name.text
 
 
 _KNOWN_FORMATS = frozenset({"csv", "json", "parquet", "rate", "socket", "kafka", "stream", "orc", "text"})
@@ -211,7 +218,7 @@ def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:
     result = bind_query(statement.query, catalog)
     sink = None
     if statement.sink is not None:
-        sink = External(format=statement.sink.format.text, options=read_options(statement.sink.options))
+        sink = External(format=_format(statement.sink.format), options=read_options(statement.sink.options))
     query = QueryDef(
         name=statement.name.text,
         text=to_text(statement.query),

@@ -189,7 +189,7 @@ def _round(given: Sequence[DataType]) -> Signature:
 
 
 def _rounded(signature: Signature, constants: Sequence[object]) -> DataType:
-    """Return the type of a rounded number: of DECIMAL with the digits that are kept, and one more before the point."""
+    """Return the type of a rounded number: DECIMAL keeps its digits, and has one more before the point."""
     given = signature.result
     if given.kind is not Kind.DECIMAL:
         return given

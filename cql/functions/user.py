@@ -1,7 +1,7 @@
 """Functions and aggregates written by users in Python, with declared types.
 
-A function is called with one value per argument and returns one value. An aggregate is a class: its
-instance is the state of one group.
+A function is called with one value per argument, None for NULL, and returns one value. An aggregate is a
+class: its instance is the state of one group.
 
     class Spread:                                 # the largest value minus the smallest one
         def __init__(self): self.values = []
@@ -17,7 +17,7 @@ import datetime
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
@@ -69,7 +69,7 @@ class _UserCode(BaseModel):
                 found: Any = importlib.import_module(module)
                 for part in path.split("."):
                     found = getattr(found, part)
-            except (ImportError, AttributeError):
+            except (ImportError, AttributeError, ValueError):
                 raise fail(Code.UNKNOWN_FUNCTION, f"the code of function '{self.name}' is not at {self.location}",
                            hint="register the function again on this catalog") from None
             self.__pydantic_private__["_code"] = getattr(found, "__cql_code__", found)  # type: ignore[index]
@@ -91,42 +91,57 @@ def make_function(
     code: Callable[..., Any], name: str | None, arguments: Sequence[str] | None, returns: str | None
 ) -> UserFunction:
     """Return the definition of a scalar function, its types declared or taken from annotations."""
-    name = name or code.__name__
-    if arguments is None or returns is None:
-        hints = _hints(code, name)
-        parameters = [p.name for p in inspect.signature(code).parameters.values()]
-        arguments = arguments or [_declared(hints.get(p), name, f"argument '{p}'") for p in parameters]
-        returns = returns or _declared(hints.get("return"), name, "the result")
-    return _made(UserFunction, code, name, arguments, returns)
+    if not callable(code):
+        raise fail(Code.BAD_DEFINITION, f"{code!r} is not a function")
+    name = name or str(getattr(code, "__name__", ""))
+    made: UserFunction = _made(
+        UserFunction, code, name,
+        arguments=_annotated_arguments(code, name) if arguments is None else arguments,
+        returns=_annotated_result(code, name) if returns is None else returns,
+    )
+    _check_takes(code, len(made.arguments), name)
+    return made
 
 
 def make_aggregate(
     code: type, name: str | None, arguments: Sequence[str] | None, returns: str | None
 ) -> UserAggregate:
     """Return the definition of an aggregate class, its types declared or taken from annotations."""
+    if not isinstance(code, type):
+        raise fail(Code.BAD_DEFINITION, f"{code!r} is not a class", hint=_SHAPE)
     name = name or code.__name__.lower()
     missing = [method for method in ("add", "result") if not callable(getattr(code, method, None))]
     if missing:
         raise fail(Code.BAD_DEFINITION, f"the aggregate '{name}' has no method {' and no method '.join(missing)}",
-                   hint="an aggregate class has __init__(), add(value ..), result(), and may have "
-                        "remove(value ..) and merge(other)")
-    if arguments is None:
-        hints = _hints(code.add, name)  # type: ignore[attr-defined]
-        parameters = [p.name for p in inspect.signature(code.add).parameters.values()][1:]  # type: ignore[attr-defined]
-        arguments = [_declared(hints.get(p), name, f"argument '{p}' of add") for p in parameters]
-    if returns is None:
-        returns = _declared(_hints(code.result, name).get("return"), name, "the result")  # type: ignore[attr-defined]
-    return _made(
-        UserAggregate, code, name, arguments, returns,
-        can_remove=callable(getattr(code, "remove", None)), can_merge=callable(getattr(code, "merge", None)),
+                   hint=_SHAPE)
+    methods = {method: getattr(code, method, None) for method in ("add", "result", "remove", "merge")}
+    made: UserAggregate = _made(
+        UserAggregate, code, name,
+        arguments=_annotated_arguments(methods["add"], name, 1) if arguments is None else arguments,
+        returns=_annotated_result(methods["result"], name) if returns is None else returns,
+        can_remove=callable(methods["remove"]), can_merge=callable(methods["merge"]),
     )
+    _check_takes(code, 0, f"{name}()")
+    taken = {"add": len(made.arguments), "result": 0, "remove": len(made.arguments), "merge": 1}
+    for method, count in taken.items():
+        if callable(methods[method]):
+            _check_takes(methods[method], 1 + count, f"{name}.{method}")
+    return made
+
+
+_SHAPE = (
+    "an aggregate class has __init__(), add(value ..), result(), and may have remove(value ..) and merge(other)"
+)
 
 
 def _made(model: type[Any], code: Any, name: str, arguments: Sequence[str], returns: str, **more: bool) -> Any:
     if not name.isidentifier():
         raise fail(Code.BAD_DEFINITION, f"'{name}' cannot be the name of a function",
                    hint="pass name='..' with letters, digits and underscores")
-    location = f"{code.__module__}:{code.__qualname__}"
+    if isinstance(arguments, str):
+        raise fail(Code.BAD_DEFINITION, f"function '{name}': the arguments are a list of types",
+                   hint=f"write arguments=['{arguments}']")
+    location = f"{getattr(code, '__module__', '')}:{getattr(code, '__qualname__', name)}"
     try:
         made = model(name=name, arguments=tuple(arguments), returns=returns, location=location, **more)
     except ValueError as error:
@@ -134,6 +149,29 @@ def _made(model: type[Any], code: Any, name: str, arguments: Sequence[str], retu
         raise fail(Code.UNKNOWN_TYPE, f"function '{name}': {reason}") from None
     made.__pydantic_private__["_code"] = code
     return made
+
+
+def _check_takes(code: Any, count: int, name: str) -> None:
+    """Raise if a function cannot be called with so many values."""
+    try:
+        inspect.signature(code).bind(*[None] * count)
+    except TypeError as error:
+        raise fail(Code.BAD_DEFINITION, f"'{name}' does not take what is declared: {error}") from None
+    except ValueError:
+        return  # Some functions of C have no signature to look at.
+
+
+def _annotated_arguments(code: Any, name: str, skip: int = 0) -> list[str]:
+    hints = _hints(code, name)
+    try:
+        parameters = list(inspect.signature(code).parameters)
+    except ValueError:
+        raise _undeclared(name, "the arguments") from None
+    return [_declared(hints.get(each), name, f"argument '{each}'") for each in parameters[skip:]]
+
+
+def _annotated_result(code: Any, name: str) -> str:
+    return _declared(_hints(code, name).get("return"), name, "the result")
 
 
 def _hints(code: Any, name: str) -> dict[str, Any]:
@@ -144,7 +182,8 @@ def _hints(code: Any, name: str) -> dict[str, Any]:
 
 
 def _declared(annotation: Any, name: str, what: str) -> str:
-    found = _PYTHON_TYPES.get(annotation)
+    choices = [choice for choice in get_args(annotation) or [annotation] if choice is not type(None)]
+    found = _PYTHON_TYPES.get(choices[0]) if len(choices) == 1 and isinstance(choices[0], type) else None
     if found is None:
         raise _undeclared(name, what)
     return str(found)

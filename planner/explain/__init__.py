@@ -21,6 +21,14 @@ def explain(plan: Plan, form: str = "text", query: str | None = None) -> str:
     """Return a plan, or the part that one query uses, in one of the forms."""
     writer = FORMS.get(form.lower())
     if writer is None:
-        raise fail(Code.BAD_OPTION_VALUE, f"there is no form '{form}' to explain in",
-                   hint=f"it takes {one_of(list(FORMS))}", candidates=nearest(form, FORMS))
-    return writer(plan if query is None else plan.part(query))
+        raise fail(
+            Code.BAD_OPTION_VALUE,
+            f"there is no form '{form}' to explain in",
+            hint=f"it takes {one_of(list(FORMS))}",
+            candidates=nearest(form, FORMS),
+        )
+    if query is None:
+        return writer(plan)
+    if writer is to_text:
+        return to_text(plan, query)
+    return writer(plan.part(query))

@@ -27,9 +27,12 @@ def to_dot(plan: Plan) -> str:
             lines.append(f"  {_quoted(edge.operator)} -> {_quoted(operator.id)} [label={_quoted(label)}];")
     owner = {synopsis.id: synopsis.operator for synopsis in plan.synopses}
     for store in plan.stores:
-        lines.append(f"  {_quoted(store.id)} [shape=cylinder, label={_quoted(store.id.removeprefix('store/'))}];")
+        lines.append(
+            f"  {_quoted(store.id)} [shape=cylinder, label={_quoted(store.id.removeprefix('store/'))}];"
+        )
         lines += [
-            f"  {_quoted(owner[stub])} -> {_quoted(store.id)} [style=dashed, dir=none];" for stub in store.stubs
+            f"  {_quoted(owner[stub])} -> {_quoted(store.id)} [style=dashed, dir=none];"
+            for stub in store.stubs
         ]
     return "\n".join([*lines, "}", ""])
 
@@ -64,5 +67,3 @@ def _quoted(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-
-

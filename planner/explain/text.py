@@ -24,17 +24,23 @@ _GROWTH = {
 }
 
 
-def to_text(plan: Plan) -> str:
-    """Return queries as trees, then the stores, fragments, chains, and what can grow without limit."""
+def to_text(plan: Plan, query: str | None = None) -> str:
+    """Return queries as trees, then the stores, fragments, chains, and what can grow without limit.
+
+    With a query only its part is shown, and what it shares with others is still marked.
+    """
     lines: list[str] = []
     printed: dict[str, str] = {}
+    chosen = None if query is None else plan.output(query).id
     for operator in plan.operators:
-        if isinstance(operator, op.Output):
+        if isinstance(operator, op.Output) and chosen in (None, operator.id):
             kind = "stream" if operator.is_stream else "relation"
             columns = ", ".join(f"{column.name} {column.type}" for column in operator.columns)
             lines += [f"query {operator.query}: {kind} ({columns})"]
             lines += list(_tree(plan, operator, "  ", "  ", operator.query, printed))
             lines.append("")
+    if query is not None:
+        plan = plan.part(query)
     lines += list(_stores(plan)) + list(_fragments(plan)) + list(_chains(plan)) + list(_growing(plan))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -63,8 +69,12 @@ def _tree(
         if route:
             yield f"{rest}│   ({route})"
         yield from _tree(
-            plan, plan.by_id[edge.operator], rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "),
-            query, printed,
+            plan,
+            plan.by_id[edge.operator],
+            rest + ("└─ " if last else "├─ "),
+            rest + ("   " if last else "│  "),
+            query,
+            printed,
         )
 
 
@@ -145,7 +155,9 @@ def _fragments(plan: Plan) -> Iterator[str]:
 def _chains(plan: Plan) -> Iterator[str]:
     yield "chains"
     for path in plan.paths:
-        steps = " | ".join(f"{' > '.join(chain.operators)} (slope {chain.slope:.3g})" for chain in path.chains)
+        steps = " | ".join(
+            f"{' > '.join(chain.operators)} (slope {chain.slope:.3g})" for chain in path.chains
+        )
         yield f"  {path.query} from {path.source}: {steps}"
     yield ""
 

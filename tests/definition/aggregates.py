@@ -1,7 +1,7 @@
 """What the aggregates compute: each takes the argument rows of a group and the type of the result.
 
-A result is a function of the bag of rows, never of their order: sums are exact and rounded once, ties are broken
-by value. Rows whose (first) argument is NULL do not take part.
+A result is a function of the bag of rows, never of their order: sums are exact and rounded once, ties are
+broken by value. Rows whose (first) argument is NULL do not take part.
 
 | aggregate | meaning |
 |---|---|
@@ -10,8 +10,8 @@ by value. Rows whose (first) argument is NULL do not take part.
 | `avg` | of integers and DOUBLEs the DOUBLE sum divided by the count; of DECIMALs exact, rounded half up |
 | `min`, `max` | NaN is the largest DOUBLE, FALSE is less than TRUE, strings compare by code point |
 | `stddev`, `variance` | of a sample; NULL below two values; NaN as soon as a value is infinite or NaN |
-| `arg_min(x, by)`, `arg_max` | x of the row with the smallest (largest) pair (by, x); NULL counts as the smallest x, |
-| | and rows where `by` is NULL do not take part |
+| `arg_min(x, by)`, `arg_max` | x of the row with the smallest (largest) pair (by, x), a NULL x being the |
+| | smallest; rows where `by` is NULL do not take part |
 | `approx_count_distinct` | here exactly how many different values that are not NULL |
 | DISTINCT | each different argument once |
 | FILTER | only rows for which the condition is true |

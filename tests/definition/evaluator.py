@@ -2,17 +2,17 @@
 
 Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `../shared/design.md`:
 
-- A run goes from the smallest to the largest instant of any element of any timed input; before it all relations are
-  empty, and no time passes after it.
-- A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up to t;
-  the elements of a derived stream at t of its relation at t and at t - 1.
-- A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at the same
-  instant in the order of the stream they come from if only windows, filters and projections lie between, otherwise
-  in the order of their rows. Only windows that count rows can tell.
+- A run goes from the smallest to the largest instant of any element of any timed input; before it all
+  relations are empty, and no time passes after it.
+- A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
+  to t; the elements of a derived stream at t of its relation at t and at t - 1.
+- A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at the
+  same instant in the order of the stream they come from if only windows, filters and projections lie between,
+  otherwise in the order of their rows. Only windows that count rows can tell.
 - Inside a subquery the rows around it are constants, in its windows and streams as well.
 
-Instead of looping over all ticks it looks at the instants at which something may change. That this makes no difference
-is tested: with `every_tick` it does loop over all of them.
+Instead of looping over all ticks it looks at the instants at which something may change. That this makes no
+difference is tested: with `every_tick` it does loop over all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Outer = tuple[Row, ...]
 
 
 class Item(NamedTuple):
-    """A row of a relation, and its position in the stream it comes from, as long as it is one element of it."""
+    """A row of a relation, and its position in the stream while it stands for one element of it."""
 
     row: Row
     origin: int | None = None
@@ -78,8 +78,8 @@ def evaluate(
 ) -> Result:
     """Return what a bound query yields on finite inputs, given by name.
 
-    The instants of a static relation do not matter. `functions` holds the code of user functions and aggregates
-    (see `user_code`).
+    The instants of a static relation do not matter. `functions` holds the code of user functions and
+    aggregates (see `user_code`).
     """
     run = _Run(root, data, functions or {}, every_tick)
     changes: dict[int, Bag] = {time: Counter() for time in run.instants(root)}
@@ -99,7 +99,7 @@ def user_code(catalog: Catalog) -> dict[str, Any]:
 
 
 class _Run:
-    """A query over its inputs. All methods are functions of their arguments; what they return is remembered."""
+    """A query over its inputs. All methods are functions of their arguments; results are remembered."""
 
     def __init__(
         self, root: Rel, data: Mapping[str, Sequence[Element]], functions: Mapping[str, Any], every_tick: bool
@@ -129,7 +129,7 @@ class _Run:
     # When something may change
 
     def instants(self, rel: Rel) -> list[int]:
-        """Return the instants of the run at which a stream has elements or a relation changes, and maybe others."""
+        """Return the instants at which a stream has elements or a relation changes, and maybe others."""
 
         def compute() -> list[int]:
             if self.every_tick:
@@ -168,8 +168,8 @@ class _Run:
             yield from (instant for instant, _, _ in self.elements[scan.name])
 
     def _clock(self, rel: Rel) -> set[int]:
-        """Return the instants at which an Rstream speaks that does not speak at every tick: those where a window
-        below it has an element in its stream, or slides, and those where a relation below it changes."""
+        """Return the instants at which an Rstream speaks that does not speak at every tick: those where the
+        stream of a window below it has an element, or the window slides, or a relation below it changes."""
 
         def compute() -> set[int]:
             times = {time for below in bound.inputs(rel) for time in self._clock(below)}

@@ -1,9 +1,9 @@
 """Streams, relations and results written as text, so that tests read as tables of instants.
 
-    S="1@3 1@3 2@5"      the rows (1), (1) at 3 and (2) at 5, in this order
-    P="1,0@5 2,NULL@6"   rows of several columns
-    K="a1@1 b2@2"        short for a,1@1 b,2@2
-    R="+1@1 -1@4"        a signed relation
+S="1@3 1@3 2@5"      the rows (1), (1) at 3 and (2) at 5, in this order
+P="1,0@5 2,NULL@6"   rows of several columns
+K="a1@1 b2@2"        short for a,1@1 b,2@2
+R="+1@1 -1@4"        a signed relation
 """
 
 from __future__ import annotations

@@ -1,44 +1,47 @@
 """What operators, scalar functions and casts compute. Expressions are total: no value means NULL.
 
-Unless the table says otherwise they mean what they mean in Spark SQL 4 with the session time zone UTC, and NULL in an
-argument gives NULL. Every result fits its type: a number outside the type's range is NULL, a DECIMAL is computed
-exactly and then rounded half up, once, to the type's scale.
+Unless the table says otherwise they mean what they mean in Spark SQL 4 with the session time zone UTC, and NULL
+in an argument gives NULL. Every result fits its type: a number outside the type's range is NULL, a DECIMAL is
+computed exactly and then rounded half up, once, to the type's scale.
 
 | expression | decision |
 |---|---|
 | DOUBLE | one NaN, equal to itself and larger than all numbers; one zero: -0.0 is 0.0 everywhere |
 | TIMESTAMP | microseconds in UTC, years 0001 to 9999; a result outside them is NULL |
-| `+ - *`, `-x`, `abs` | NULL beyond the range of the result type (Spark raises an error); DOUBLE goes to infinity |
-| `a / b`, `a % b` | NULL where b is 0, also for DOUBLE; integers truncate towards zero, `%` has the sign of a |
+| `+ - *`, `-x`, `abs` | NULL beyond the range of the result's type (Spark: an error); DOUBLE goes to infinity |
+| `a / b`, `a % b` | NULL where b is 0, also for DOUBLE; `/` of integers is cut towards zero; `%` has a's sign |
 | `= <> < <= > >=` | strings compare by code point, FALSE is less than TRUE |
 | `AND OR NOT IN` | three-valued logic; `x IN (..)` without a match is NULL if x or an item is NULL |
-| `LIKE` | `%` any text, `_` any character, line breaks too; the escape character is `\\` by default; before any |
-| | character it stands for that character, at the end for itself (Spark raises an error for both) |
-| `round(x, d)` | halves away from zero, of DOUBLE by its shortest decimal text; d below 0 rounds to tens, hundreds, .. |
+| `LIKE` | `%` any text, `_` any character, line breaks too; the escape character is `\\` by default |
+| | and stands for what follows it, at the end for itself (Spark: an error unless `%`, `_` or itself follows) |
+| `round(x, d)` | halves away from zero, of DOUBLE by its shortest decimal text; d = -1 rounds to tens, .. |
 | `floor`, `ceil` | of DOUBLE a BIGINT, NULL for NaN, infinity and beyond the range |
 | `power`, `exp` | as in Java: 0 to a power below 0 is Infinity, a negative number to a fraction is NaN |
 | `sqrt`, `ln` | NaN below 0; NULL up to 0 |
 | `least`, `greatest` | skip NULLs; NULL if nothing is left |
 | `nullif(a, b)` | NULL where a = b, else a |
 | `upper`, `lower` | of all of Unicode, `ß` becoming `SS` |
-| `length`, `substr` | count code points; `substr` positions start at 1, 0 is taken for 1, below 0 from the end |
+| `length`, `substr` | count code points; positions start at 1, 0 is taken for 1, below 0 count from the end |
 | `trim` | blanks only, no tabs |
 | `replace(s, '', x)` | s |
 | `split_part(s, by, n)` | `by` is plain text, '' does not split; '' beyond the last part, NULL for n = 0 |
-| `regexp_like`, `regexp_extract` | match anywhere; `\\d \\w \\s` are ASCII; '' without a match, group, or group of that number |
+| `regexp_like`, | match anywhere; `\\d \\w \\s` are ASCII; |
+| `regexp_extract` | '' without a match, without the group in the match, or for a number that no group has |
 | `extract` | week is ISO's, dow counts from 1 = Sunday, second has its fraction |
 | `date_trunc` | a week starts on Monday |
-| `date_format` | y M d H h m s S a E: numbers are padded with zeros to the number of letters, `yy` is the last two digits, |
-| | MMM Jan, MMMM January, E to EEE Mon, EEEE Monday, S digits of the fraction cut off; '..' is plain text |
+| `date_format` | of y M d H h m s S a E: numbers are padded with zeros to the number of letters, yy has two |
+| | digits, MMM Jan, MMMM January, E to EEE Mon, EEEE Monday, S cuts the fraction; '..' is plain text |
 | `epoch` | whole seconds, rounded down |
-| CAST to integers | DOUBLE and DECIMAL are cut towards zero, NULL beyond the range and for NaN; a text is digits with a sign |
-| | or NULL ('1.5' is NULL); TIMESTAMP: seconds since 1970, rounded down |
+| CAST to integers | DOUBLE and DECIMAL are cut towards zero; NULL beyond the range and for NaN; |
+| | a text is digits with a sign or NULL ('1.5' is NULL); TIMESTAMP: seconds since 1970, rounded down |
 | CAST to DECIMAL | of DOUBLE by its shortest decimal text; NULL beyond the precision |
-| CAST to DOUBLE | of a text: a decimal number, perhaps with an exponent, or (+-)inf, (+-)infinity, nan in any case |
-| CAST to BOOLEAN | of a number: unequal to 0 (NaN is TRUE); of a text: t true y yes 1, f false n no 0 in any case, else NULL |
-| CAST to TIMESTAMP | of a number: seconds, cut to microseconds; of a text: what a timestamp literal takes, else NULL |
-| CAST to STRING | DOUBLE as in Java: 1.0, 1.0E7, 1.0E-4, NaN, Infinity; DECIMAL with all digits of its scale; true, false; |
-| | TIMESTAMP 2026-01-31 12:00:00.5, without zeros at the end; INTERVAL as in Spark: INTERVAL '1 02:03:04.5' DAY TO SECOND |
+| CAST to DOUBLE | of a text: a decimal number, perhaps with an exponent, or inf, infinity, nan in any case |
+| CAST to BOOLEAN | of a number: unequal to 0 (NaN is TRUE); |
+| | of a text: t true y yes 1, f false n no 0 in any case, else NULL |
+| CAST to TIMESTAMP | of a number: seconds, cut to microseconds; of a text: what a literal takes, else NULL |
+| CAST to STRING | DOUBLE as in Java: 1.0, 1.0E7, 1.0E-4, NaN, Infinity; DECIMAL with all digits of its scale; |
+| | true, false; TIMESTAMP 2026-01-31 12:00:00.5, without zeros at the end of the fraction; |
+| | INTERVAL as in Spark: INTERVAL '1 02:03:04.5' DAY TO SECOND |
 | CAST of a text | blanks and control characters at its ends are ignored |
 | of the user | called with None for NULL and a naive UTC datetime for TIMESTAMP; an exception ends the run |
 """
@@ -194,8 +197,10 @@ def _regexp_extract(text: str, pattern: str, group: int = 1) -> str:
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTH_NAMES = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-                "November", "December")  # fmt: skip
+_MONTH_NAMES = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
 
 
 def to_datetime(microseconds: int) -> datetime.datetime:

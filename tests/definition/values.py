@@ -1,8 +1,8 @@
 """Values and rows: their normal form, their order, and the range of each type.
 
-In normal form two values are the same value exactly if Python finds them equal inside a tuple, which is how
-bags, groups and DISTINCT compare: there is one NaN (always the object `NAN`), one zero (never -0.0), and NULL is
-None. TIMESTAMP and INTERVAL values are ints of microseconds.
+In normal form two values are the same value exactly if Python finds them equal inside a tuple, which is
+how bags, groups and DISTINCT compare: there is one NaN (always the object `NAN`), one zero (never -0.0), and
+NULL is None. TIMESTAMP and INTERVAL values are ints of microseconds.
 """
 
 from __future__ import annotations

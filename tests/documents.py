@@ -1,0 +1,299 @@
+"""Runs what documents show: every fenced block of a markdown file, from top to bottom.
+
+| fence | what is done |
+|---|---|
+| `sql` | run as a script; the blocks of a document share a catalog |
+| `sql fresh` | the same on a catalog of its own |
+| `sql error E401` | has to fail, with this code and no other; changes nothing |
+| `stream` | run on a catalog of its own; has to be recognised as a STREAM script |
+| `python` | executed; the blocks of a document share their names, and its variable `catalog` is the one `sql` uses |
+| `sh` | not run; the subcommands and options of cql, the targets and variables of make, and paths have to exist |
+| `syntax` | not run; its words in capitals have to be words of the grammar |
+| `instants` | a table of worked instants (`tests/worked_instants.py`) |
+| `text`, or nothing | what the block just before prints: the errors of `sql`, the output of `python`; an error that |
+| | stands alone has to have a known code and its caret at its column |
+
+Anything else is reported, so that nothing goes unchecked. Blocks run in `tests/fixtures/documents`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import re
+import shlex
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cql import Catalog, CqlError
+from cql.errors import Code
+from cql.parsing.stream_script import is_stream_script
+from cql.session import Session
+from repl.cli import main
+from tests.worked_instants import BadTable, worked
+
+ROOT = Path(__file__).parent.parent
+FOLDER = Path(__file__).parent / "fixtures" / "documents"
+
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_ERROR = re.compile(r"(?P<file>\S+):(?P<line>\d+):(?P<column>\d+): (?P<code>E\d{3}): .+")
+_CARET = re.compile(r"  (?P<before>\s*)\^+")
+_INLINE_COMMAND = re.compile(r"`((?:make|cql|\.venv/bin/cql) [^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the words after its fence, its text and where that starts, and the extent of it all."""
+
+    words: tuple[str, ...]
+    text: str
+    start: int
+    extent: tuple[int, int]
+    line: int
+
+    @property
+    def language(self) -> str:
+        return self.words[0] if self.words else "text"
+
+
+@dataclass
+class Document:
+    """A markdown file. `problem(n)` runs its blocks up to the n-th, each once, and says what is wrong with that one."""
+
+    path: Path
+    namespace: dict[str, Any] = field(default_factory=dict)
+    _problems: list[str | None] = field(default_factory=list)
+    _printed: str | None = None
+
+    def __post_init__(self) -> None:
+        self.text = self.path.read_text(encoding="utf-8")
+        self.blocks = tuple(_blocks(self.text))
+        self.namespace.update(__name__=f"document_{self.path.stem}", catalog=Catalog())
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(ROOT).as_posix()
+
+    def problem(self, at: int) -> str | None:
+        """Return what is wrong with a block, or None."""
+        while len(self._problems) <= at:
+            with contextlib.chdir(FOLDER):
+                self._problems.append(self._run(len(self._problems)))
+        return self._problems[at]
+
+    def _run(self, at: int) -> str | None:
+        block = self.blocks[at]
+        runner = _RUNNERS.get(block.language)
+        if runner is None:
+            return f"nobody knows how to check ```{block.language}; it takes {', '.join(_RUNNERS)}"
+        if block.language != "text":
+            self._printed = None
+        return runner(self, at)
+
+    def _printed_below(self, at: int) -> str | None:
+        """Return the text block that follows a block with nothing between, if there is one."""
+        below = self.blocks[at + 1 : at + 2]
+        if not below or below[0].language != "text":
+            return None
+        between = self.text[self.blocks[at].extent[1] : below[0].extent[0]]
+        return None if between.strip() else below[0].text
+
+    # Each kind of block; the problem is returned.
+
+    def _sql(self, at: int) -> str | None:
+        block = self.blocks[at]
+        shown = self._printed_below(at) or ""
+        error = _ERROR.match(shown)
+        match block.words[1:]:
+            case ():
+                expected = error["code"] if error else None
+            case ("fresh",):
+                expected = None
+            case ("error", code):
+                expected = code
+            case _:
+                return f"```{' '.join(block.words)}: after sql may stand fresh, or error and a code"
+        fresh = "fresh" in block.words or bool(error)
+        catalog = Catalog() if fresh else self.namespace["catalog"]
+        self._printed, codes = _outcome(catalog, block.text, error["file"] if error else self.name)
+        if expected == Code.ENCODING.text:  # a page holds no bytes that are not text
+            self._printed = shown
+            return None
+        if expected is None:
+            return self._printed if codes else None
+        if codes == {expected}:
+            return None
+        return f"this has to fail with {expected}, and " + (self._printed or "it does not fail")
+
+    def _stream(self, at: int) -> str | None:
+        if not is_stream_script(self.blocks[at].text):
+            return "this is not recognised as a STREAM script"
+        self._printed, codes = _outcome(Catalog(), self.blocks[at].text, self.name)
+        return self._printed if codes else None
+
+    def _python(self, at: int) -> str | None:
+        block = self.blocks[at]
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile("\n" * block.line + block.text, str(self.path), "exec"), self.namespace)
+        except Exception:
+            return traceback.format_exc()
+        self._printed = printed.getvalue()
+        return None
+
+    def _text(self, at: int) -> str | None:
+        shown = self.blocks[at].text
+        follows = at > 0 and self._printed_below(at - 1) is not None
+        if follows and self._printed is not None:
+            return difference(shown.rstrip(), self._printed.rstrip(), self.name, "printed")
+        return _misshapen_error(shown)
+
+    def _sh(self, at: int) -> str | None:
+        lines = (line.strip() for line in self.blocks[at].text.splitlines())
+        return first_problem(command_problem(line) for line in lines if line and not line.startswith("#"))
+
+    def _syntax(self, at: int) -> str | None:
+        known = {word.upper() for word in re.findall(r"\w+", (ROOT / "grammar/cql.lark").read_text())}
+        unknown = [word for word in re.findall(r"\b[A-Z_]{2,}\b", self.blocks[at].text) if word not in known]
+        return f"the grammar has no {', '.join(unknown)}" if unknown else None
+
+    def _instants(self, at: int) -> str | None:
+        text = self.blocks[at].text
+        try:
+            return difference(text, worked(text, self.namespace["catalog"]), self.name, "the definition")
+        except (BadTable, CqlError) as error:
+            return str(error)
+
+    def with_answers(self) -> str:
+        """Return the document with the tables of its worked instants filled in."""
+        text = self.text
+        for block in reversed(self.blocks):
+            if block.language == "instants":
+                answer = worked(block.text, self.namespace["catalog"])
+                text = text[: block.start] + answer + text[block.start + len(block.text) :]
+        return text
+
+
+_RUNNERS: dict[str, Callable[[Document, int], str | None]] = {
+    "sql": Document._sql,
+    "stream": Document._stream,
+    "python": Document._python,
+    "sh": Document._sh,
+    "syntax": Document._syntax,
+    "instants": Document._instants,
+    "text": Document._text,
+}
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    for found in _FENCE.finditer(text):
+        line = text.count("\n", 0, found.start("text"))
+        yield Block(tuple(found["info"].split()), found["text"], found.start("text"), found.span(), line)
+
+
+def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
+    """Run a script; return the errors as text and their codes."""
+    try:
+        Session(catalog).run(script, name)
+    except CqlError as error:
+        return error.render(), {diagnostic.code.text for diagnostic in error.diagnostics}
+    return "", set()
+
+
+def _misshapen_error(text: str) -> str | None:
+    """Return what is wrong with an error that a document shows without the script it belongs to."""
+    lines = text.splitlines()
+    error = _ERROR.match(lines[0]) if lines else None
+    if not error:
+        return "this is neither printed by the block before it nor an error"
+    if error["code"] not in {code.text for code in Code}:
+        return f"there is no error {error['code']}"
+    caret = _CARET.match(lines[2]) if len(lines) > 2 else None
+    if not caret or len(caret["before"]) + 1 != int(error["column"]):
+        place = f"under column {len(caret['before']) + 1}" if caret else "missing"
+        return f"the caret is {place}, the error is at column {error['column']}"
+    return None
+
+
+def difference(shown: str, right: str, owner: str, what: str) -> str | None:
+    """Return how two texts differ, or None."""
+    if shown == right:
+        return None
+    lines = difflib.unified_diff(shown.splitlines(), right.splitlines(), owner, what, lineterm="", n=9)
+    return "\n".join(lines)
+
+
+def first_problem(problems: Iterator[str | None]) -> str | None:
+    return next((problem for problem in problems if problem), None)
+
+
+# What a document says outside its blocks
+
+
+def prose(text: str) -> str:
+    """Return a document without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
+def inline_commands(text: str) -> list[str]:
+    """Return the commands of make and cql that the sentences of a document mention."""
+    return _INLINE_COMMAND.findall(prose(text))
+
+
+def command_problem(line: str) -> str | None:
+    """Return what a command line mentions that does not exist, or None."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "make":
+        return _make_problem(words[1:])
+    if words[0].rpartition("/")[2] == "cql":
+        return _cql_problem(words[1:])
+    return None
+
+
+def _make_problem(words: list[str]) -> str | None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z]+) *\??=", makefile, re.MULTILINE))
+    for word in words:
+        variable, sign, _ = word.partition("=")
+        if variable not in (variables if sign else targets):
+            return f"the Makefile has no {variable}"
+    return None
+
+
+def _cql_problem(words: list[str]) -> str | None:
+    if not words:
+        return None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = main([words[0], "--help"])
+    if code != 0:
+        return f"cql has no command {words[0]}"
+    for word in words[1:]:
+        if word.startswith("-") and word.partition("=")[0] not in printed.getvalue():
+            return f"cql {words[0]} has no option {word}"
+        if word.startswith(("tests/", "docs/", "examples/")) and not (ROOT / word).exists():
+            return f"there is no {word}"
+    return None
+
+
+def broken_links(document: Path) -> list[str]:
+    """Return the links of a document to files and headings that do not exist."""
+    broken = []
+    for target, heading in _LINK.findall(prose(document.read_text(encoding="utf-8"))):
+        path = document.parent / target if target else document
+        if not path.exists() or (heading and heading not in _anchors(path)):
+            broken.append(f"{target}#{heading}" if heading else target)
+    return broken
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", prose(document.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
