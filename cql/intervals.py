@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum
+from functools import reduce
 
 
 class Unit(Enum):
@@ -48,6 +49,9 @@ class TimeDomain(Enum):
         return 1_000_000 if self is TimeDomain.INTEGER else 1
 
 
+_EXACT = Context(prec=1000, traps=[Inexact])
+
+
 class BadInterval(ValueError):
     """A text that is not an interval; the message says what was expected."""
 
@@ -64,8 +68,13 @@ class Interval:
         >>> Interval((("1.5", Unit.SECOND),)).microseconds()
         1500000
         """
-        total = sum((Decimal(amount) * unit.value for amount, unit in self.parts), Decimal(0))
-        if total != total.to_integral_value():
+        try:
+            parts = [_EXACT.multiply(Decimal(amount), unit.value) for amount, unit in self.parts]
+            total = reduce(_EXACT.add, parts, Decimal(0))
+            whole = total == total.to_integral_value()
+        except Inexact:
+            whole = False
+        if not whole:
             raise BadInterval("an interval is a whole number of microseconds")
         if abs(total) >= 2**63:
             raise BadInterval("an interval is shorter than 292,000 years")

@@ -690,12 +690,13 @@ class _Queries:
         columns, written = self._written(chosen, named=True)
         where = f" WHERE {self.expressions.condition(leaves, 0)}" if self.chance(0.2) else ""
         text = f"(SELECT {written}, ROW_NUMBER() OVER ({within}ORDER BY {', '.join(keys)}) AS {number} FROM {inner.text}{where}) AS {alias}"
-        place = f"{alias}.{number}"
-        condition = rng.choice(
-            (f"{place} <= 2", f"{place} = 1", f"{place} < 3", f"2 >= {place}", f"{place} <= 1", f"{place} > 1")
-        )
-        numbered = (*columns, Column(number, "int"))
-        return Source(text, alias, numbered, condition=condition if self.chance(0.9) else None)
+        place, numbered = f"{alias}.{number}", (*columns, Column(number, "int"))
+        # Without an upper limit the planner refuses it; so it does if an outer join keeps the limit away.
+        limits = (f"{place} <= 2", f"{place} = 1", f"{place} < 3", f"2 >= {place}", f"{place} <= 1")
+        condition = f"{place} > 1" if self.chance(0.01) else rng.choice(limits)
+        if self.chance(0.4):  # a filter of its own, as one writes it
+            return Source(f"(SELECT * FROM {text} WHERE {condition}) AS {self.name('x')}", f"x{self.made_names}", numbered)
+        return Source(text, alias, numbered, condition=condition)
 
     def window(self, columns: Sequence[Column]) -> str:
         """Return a window in brackets; nothing is the unbounded one."""

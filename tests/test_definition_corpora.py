@@ -1,8 +1,8 @@
 """The definitional evaluator on inputs and answers that this project did not write: `../shared/corpora`.
 
-STREAM's answers are compared netted per instant; its last instant may be missing, since nothing closes it there. The
-evaluator recomputes everything at every instant, so of the long cases only the beginning is run: what comes later cannot
-change it.
+STREAM's answers are compared netted per instant; its last instant may be missing, since nothing closes it
+there. The evaluator recomputes everything at every instant, so of the long cases only the beginning is run:
+what comes later cannot change it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_nexmark_query(name: str) -> None:
 
 
 def test_nexmark_q5_by_a_sliding_window_lacks_only_the_windows_after_the_end_of_the_input() -> None:
-    """The last bid is at 25 s, and no time passes after it: the windows that end at 26, 28, .. 34 s never close.
+    """The last bid is at 25 s, and no time passes after it: windows that end at 26, 28, .. 34 s stay open.
 
     One more bid at 35 s, which no window up to 34 s holds, closes them; then the answer is the expected one.
     """

@@ -33,8 +33,16 @@ def check_size(tree: bound.Rel, span: Span) -> None:
         sizes[id(rel)] = levels, 1 + sum(sizes[id(each)][1] for each in below)
     levels, operators = sizes[id(tree)]
     if levels > MAX_LEVELS:
-        raise fail(Code.TOO_DEEP, f"this query, with the views it uses, has {levels} operators one on another", span,
-                   hint=f"there may be up to {MAX_LEVELS}; use fewer inputs, or fewer views on views")
+        raise fail(
+            Code.TOO_DEEP,
+            f"this query, with the views it uses, has {levels} operators one on another",
+            span,
+            hint=f"there may be up to {MAX_LEVELS}; use fewer inputs, or fewer views on views",
+        )
     if operators > MAX_OPERATORS:
-        raise fail(Code.TOO_DEEP, f"this query, with the views it uses, has {operators:,} operators", span,
-                   hint=f"there may be up to {MAX_OPERATORS:,}; a view that is used twice counts twice")
+        raise fail(
+            Code.TOO_DEEP,
+            f"this query, with the views it uses, has {operators:,} operators",
+            span,
+            hint=f"there may be up to {MAX_OPERATORS:,}; a view that is used twice counts twice",
+        )

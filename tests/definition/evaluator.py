@@ -6,9 +6,9 @@ Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `.
   relations are empty, and no time passes after it.
 - A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
   to t; the elements of a derived stream at t of its relation at t and at t - 1.
-- A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at the
-  same instant in the order of the stream they come from if only windows, filters and projections lie between,
-  otherwise in the order of their rows. Only windows that count rows can tell.
+- A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at
+  the same instant in the order of the stream they come from if only windows, filters and projections lie
+  between, otherwise in the order of their rows. Only windows that count rows can tell.
 - Inside a subquery the rows around it are constants, in its windows and streams as well.
 
 Instead of looping over all ticks it looks at the instants at which something may change. That this makes no

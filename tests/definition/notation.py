@@ -29,7 +29,7 @@ _BASE.execute(_DECLARATIONS)
 
 
 def catalog(**settings: str) -> Catalog:
-    """Return a catalog with streams S, T, P, Q, K, relations R and W, a static one, and E on TIMESTAMP time."""
+    """Return a catalog with the streams and relations above, under some settings."""
     made = _BASE.copy_for_trial()
     for key, value in settings.items():
         made.set(key, value)
@@ -67,7 +67,7 @@ def run(
 
 
 def changes(query: str | bound.Rel, catalog: Catalog = _BASE, **data: str) -> dict[int, str]:
-    """Return what a query yields at each instant: the elements of a stream, the signed changes of a relation."""
+    """Return what a query yields by instant: elements of a stream, signed changes of a relation."""
     tree = bind(query, catalog) if isinstance(query, str) else query
     found = run(tree, catalog, **data).changes
     return {time: written(bag, signed=not tree.is_stream) for time, bag in found.items()}

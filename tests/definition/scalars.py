@@ -1,19 +1,19 @@
 """What operators, scalar functions and casts compute. Expressions are total: no value means NULL.
 
-Unless the table says otherwise they mean what they mean in Spark SQL 4 with the session time zone UTC, and NULL
-in an argument gives NULL. Every result fits its type: a number outside the type's range is NULL, a DECIMAL is
-computed exactly and then rounded half up, once, to the type's scale.
+Unless the table says otherwise they mean what they mean in Spark SQL 4 with the session time zone UTC, and
+NULL in an argument gives NULL. Every result fits its type: a number outside the type's range is NULL, a
+DECIMAL is computed exactly and then rounded half up, once, to the type's scale.
 
 | expression | decision |
 |---|---|
 | DOUBLE | one NaN, equal to itself and larger than all numbers; one zero: -0.0 is 0.0 everywhere |
 | TIMESTAMP | microseconds in UTC, years 0001 to 9999; a result outside them is NULL |
-| `+ - *`, `-x`, `abs` | NULL beyond the range of the result's type (Spark: an error); DOUBLE goes to infinity |
-| `a / b`, `a % b` | NULL where b is 0, also for DOUBLE; `/` of integers is cut towards zero; `%` has a's sign |
+| `+ - *`, `-x`, `abs` | NULL beyond the range of the result's type (Spark: an error); DOUBLE is infinite |
+| `a / b`, `a % b` | NULL where b is 0, also for DOUBLE; `/` cuts integers towards zero; `%` has a's sign |
 | `= <> < <= > >=` | strings compare by code point, FALSE is less than TRUE |
 | `AND OR NOT IN` | three-valued logic; `x IN (..)` without a match is NULL if x or an item is NULL |
 | `LIKE` | `%` any text, `_` any character, line breaks too; the escape character is `\\` by default |
-| | and stands for what follows it, at the end for itself (Spark: an error unless `%`, `_` or itself follows) |
+| | and stands for what follows it, at the end for itself (Spark: an error but before `%`, `_`, itself) |
 | `round(x, d)` | halves away from zero, of DOUBLE by its shortest decimal text; d = -1 rounds to tens, .. |
 | `floor`, `ceil` | of DOUBLE a BIGINT, NULL for NaN, infinity and beyond the range |
 | `power`, `exp` | as in Java: 0 to a power below 0 is Infinity, a negative number to a fraction is NaN |
@@ -38,9 +38,9 @@ computed exactly and then rounded half up, once, to the type's scale.
 | CAST to DOUBLE | of a text: a decimal number, perhaps with an exponent, or inf, infinity, nan in any case |
 | CAST to BOOLEAN | of a number: unequal to 0 (NaN is TRUE); |
 | | of a text: t true y yes 1, f false n no 0 in any case, else NULL |
-| CAST to TIMESTAMP | of a number: seconds, cut to microseconds; of a text: what a literal takes, else NULL |
-| CAST to STRING | DOUBLE as in Java: 1.0, 1.0E7, 1.0E-4, NaN, Infinity; DECIMAL with all digits of its scale; |
-| | true, false; TIMESTAMP 2026-01-31 12:00:00.5, without zeros at the end of the fraction; |
+| CAST to TIMESTAMP | of a number: seconds, cut to microseconds; of a text: as a literal, else NULL |
+| CAST to STRING | DOUBLE as in Java: 1.0, 1.0E7, 1.0E-4, NaN, Infinity; DECIMAL with its whole scale; |
+| | true, false; TIMESTAMP 2026-01-31 12:00:00.5, without zeros at the end; |
 | | INTERVAL as in Spark: INTERVAL '1 02:03:04.5' DAY TO SECOND |
 | CAST of a text | blanks and control characters at its ends are ignored |
 | of the user | called with None for NULL and a naive UTC datetime for TIMESTAMP; an exception ends the run |
