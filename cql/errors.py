@@ -49,7 +49,6 @@ class Code(Enum):
     MIXED_TIME = ("E403", "inputs of one query on different clocks")
     AGGREGATE_NOT_ALLOWED = ("E404", "an aggregate where rows have not been grouped yet")
     NOT_GROUPED = ("E405", "a column that is neither grouped nor aggregated")
-    STREAM_EXPECTED = ("E406", "a relation where a stream is needed")
     BAD_ORDER = ("E407", "ORDER BY or LIMIT in a place or form that has no meaning")
     BAD_TIMESTAMP = ("E408", "a timestamp or sign column that cannot serve as one")
     BAD_SUBQUERY = ("E409", "a subquery of the wrong shape for its place")

@@ -89,22 +89,23 @@ class Correlation:
 
 
 def pulled(query: Rel, need: Need) -> Pulled:
-    """Take a subquery apart; raises CANNOT_DECORRELATE. The subqueries inside it have to be gone."""
+    """Take a subquery apart; raises CANNOT_DECORRELATE. The subqueries inside it have to be gone.
+
+    Where only the existence of rows matters, the columns may be those of something below.
+    """
     if not refers_outside(query):
         return Pulled(query, columns(query))
     match query:
         case Filter():
             inner = pulled(query.input, _rows_of(need))
             return _filtered(inner, conjuncts(query.predicate))
+        case Project() | Distinct() | TopN() | Aggregate(keys=(_, *_)) if need is Need.EXISTENCE:
+            return pulled(query.input, need)
         case Project():
             inner = pulled(query.input, need)
             items = tuple(substituted(item, inner.columns) for item in query.items)
             return replace(inner, columns=items)
-        case Distinct() if need is not Need.BAG:
-            return pulled(query.input, need)
-        case TopN() if need is Need.EXISTENCE:
-            return pulled(query.input, need)
-        case Aggregate(keys=(_, *_)) if need is Need.EXISTENCE:
+        case Distinct() if need is Need.SET:
             return pulled(query.input, need)
         case Distinct() | TopN() | GroupTopN() | RowNumber():
             return _within_keys(query)
@@ -254,7 +255,7 @@ def _within_keys(query: Distinct | TopN | GroupTopN | RowNumber) -> Pulled:
     inner = pulled(query.input, Need.SET if isinstance(query, Distinct) else Need.BAG)
     found = _only_pairs(inner, query)
     if any(is_correlated(item) for item in inner.columns):
-        raise _obstacle(query, _place(query), _instead(query))
+        raise _obstacle(query, _place(query), "use it in a query around that one, or join the two in FROM")
     width = len(inner.columns)
     names = tuple(f.name for f in query.input.schema) + key_names(found.inner)
     table = Project(inner.relation, inner.columns + found.inner, names, span=query.span)
@@ -278,7 +279,8 @@ def _within_keys(query: Distinct | TopN | GroupTopN | RowNumber) -> Pulled:
 def _aggregated(query: Aggregate) -> Pulled:
     """Let `inner = outer` rise through a GROUP BY: there are groups for each value of `inner` then."""
     if not query.keys and query.empty_row is not EmptyRow.NEVER:
-        raise _obstacle(query, "below an aggregate that something stands on", _JOIN_INSTEAD)
+        place = "below an aggregate without GROUP BY that is joined with something else"
+        raise _obstacle(query, place, _JOIN_INSTEAD)
     relation, found = grouped(query)
     width = len(query.keys)
     items = tuple(column(relation, at) for at in range(width))
@@ -311,9 +313,7 @@ def _call_over(call: AggregateCall, items: Sequence[Expr]) -> AggregateCall:
 def _only_pairs(inner: Pulled, query: Rel) -> Correlation:
     found = correlation(inner.predicates)
     if found.others:
-        raise _obstacle(
-            found.others[0], f"{_place(query)} in another way than `inner = outer`", _instead(query)
-        )
+        raise _obstacle(found.others[0], f"{_place(query)}, and not in a comparison with =", _instead(query))
     return found
 
 
@@ -401,7 +401,7 @@ def _place(query: Rel) -> str:
             return "below a window"
         case SetOperation():
             return f"in a part of {query.kind.value}"
-        case Join() | KeyedJoin(kind=JoinType.LEFT | JoinType.RIGHT | JoinType.FULL):
+        case Join():
             return "in the condition or on the optional side of an outer join"
         case KeyedJoin():
             return "two subqueries further in"
@@ -422,7 +422,7 @@ def _instead(query: Rel) -> str:
             return "put the condition on what the window yields, not inside its stream"
         case SetOperation():
             return "write a subquery for each part, and combine their values with " + one_of(["AND", "OR"])
-        case Join() | KeyedJoin(kind=JoinType.LEFT | JoinType.RIGHT | JoinType.FULL):
+        case Join():
             return "put the condition into WHERE, or join with JOIN instead"
         case KeyedJoin():
             return "let a subquery refer to the query directly around it only"

@@ -2,16 +2,16 @@
 
 | fence | what is done |
 |---|---|
-| `sql` | run as a script; the blocks of a document share a catalog |
+| `sql` | run as a script, and its queries planned; the blocks of a document share a catalog |
 | `sql fresh` | the same on a catalog of its own |
 | `sql error E401` | has to fail, with this code and no other; changes nothing |
 | `stream` | run on a catalog of its own; has to be recognised as a STREAM script |
-| `python` | executed; the blocks of a document share their names, and its variable `catalog` is the one `sql` uses |
-| `sh` | not run; the subcommands and options of cql, the targets and variables of make, and paths have to exist |
+| `python` | executed; the blocks of a document share their names, and `sql` uses their variable `catalog` |
+| `sh` | not run; the commands and options of cql, the targets of make, and paths have to exist |
 | `syntax` | not run; its words in capitals have to be words of the grammar |
 | `instants` | a table of worked instants (`tests/worked_instants.py`) |
-| `text`, or nothing | what the block just before prints: the errors of `sql`, the output of `python`; an error that |
-| | stands alone has to have a known code and its caret at its column |
+| `text`, or nothing | what the block before it prints: errors or EXPLAIN of `sql`, the output of `python`; |
+| | an error that stands alone has to have a known code and its caret at its column |
 
 Anything else is reported, so that nothing goes unchecked. Blocks run in `tests/fixtures/documents`.
 """
@@ -29,10 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cql import Catalog, CqlError
+from cql import Catalog, CqlError, ast
+from cql.catalog import QueryDef
 from cql.errors import Code
 from cql.parsing.stream_script import is_stream_script
 from cql.session import Session
+from cql.source import Source
+from planner.explain.statement import explain_statement
+from planner.network import compile_definition
 from repl.cli import main
 from tests.worked_instants import BadTable, worked
 
@@ -63,11 +67,12 @@ class Block:
 
 @dataclass
 class Document:
-    """A markdown file. `problem(n)` runs its blocks up to the n-th, each once, and says what is wrong with that one."""
+    """A markdown file. `problem(n)` runs its blocks up to the n-th, each once, and says what is wrong."""
 
     path: Path
     namespace: dict[str, Any] = field(default_factory=dict)
     _problems: list[str | None] = field(default_factory=list)
+    _answers: dict[int, str] = field(default_factory=dict)
     _printed: str | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +82,8 @@ class Document:
 
     @property
     def name(self) -> str:
-        return self.path.relative_to(ROOT).as_posix()
+        inside = self.path.is_relative_to(ROOT)
+        return self.path.relative_to(ROOT).as_posix() if inside else self.path.name
 
     def problem(self, at: int) -> str | None:
         """Return what is wrong with a block, or None."""
@@ -151,7 +157,8 @@ class Document:
         shown = self.blocks[at].text
         follows = at > 0 and self._printed_below(at - 1) is not None
         if follows and self._printed is not None:
-            return difference(shown.rstrip(), self._printed.rstrip(), self.name, "printed")
+            self._answers[at] = self._printed.rstrip("\n") + "\n"
+            return difference(shown, self._answers[at], self.name, "printed")
         return _misshapen_error(shown)
 
     def _sh(self, at: int) -> str | None:
@@ -159,24 +166,28 @@ class Document:
         return first_problem(command_problem(line) for line in lines if line and not line.startswith("#"))
 
     def _syntax(self, at: int) -> str | None:
-        known = {word.upper() for word in re.findall(r"\w+", (ROOT / "grammar/cql.lark").read_text())}
+        grammar = (ROOT / "grammar" / "cql.lark").read_text(encoding="utf-8")
+        pairs = re.findall(r"/([A-Z]+)\\s\+([A-Z]+)\\b/i", grammar)
+        known = set(re.findall(r'"([A-Z]+)"i', grammar)).union(*pairs)
         unknown = [word for word in re.findall(r"\b[A-Z_]{2,}\b", self.blocks[at].text) if word not in known]
         return f"the grammar has no {', '.join(unknown)}" if unknown else None
 
     def _instants(self, at: int) -> str | None:
         text = self.blocks[at].text
         try:
-            return difference(text, worked(text, self.namespace["catalog"]), self.name, "the definition")
+            self._answers[at] = worked(text, self.namespace["catalog"])
         except (BadTable, CqlError) as error:
             return str(error)
+        return difference(text, self._answers[at], self.name, "the definition")
 
     def with_answers(self) -> str:
-        """Return the document with the tables of its worked instants filled in."""
+        """Return the document with what it shows, instants and printed text, as it should be."""
         text = self.text
-        for block in reversed(self.blocks):
-            if block.language == "instants":
-                answer = worked(block.text, self.namespace["catalog"])
-                text = text[: block.start] + answer + text[block.start + len(block.text) :]
+        for at in range(len(self.blocks)):
+            self.problem(at)
+        for at, answer in sorted(self._answers.items(), reverse=True):
+            block = self.blocks[at]
+            text = text[: block.start] + answer + text[block.start + len(block.text) :]
         return text
 
 
@@ -198,12 +209,18 @@ def _blocks(text: str) -> Iterator[Block]:
 
 
 def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
-    """Run a script; return the errors as text and their codes."""
+    """Run a script and plan its queries; return what is printed, and the codes of its errors."""
+    source = Source(name, script)
+    printed = []
     try:
-        Session(catalog).run(script, name)
+        for outcome in Session(catalog).run(script, name):
+            if isinstance(outcome.definition, QueryDef):
+                compile_definition(outcome.definition)
+            if isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
+                printed.append(explain_statement(outcome.statement.form, outcome.request, catalog))
     except CqlError as error:
-        return error.render(), {diagnostic.code.text for diagnostic in error.diagnostics}
-    return "", set()
+        return error.within(source).render(), {diagnostic.code.text for diagnostic in error.diagnostics}
+    return "\n".join(printed), set()
 
 
 def _misshapen_error(text: str) -> str | None:

@@ -80,9 +80,6 @@ FIXES = {
     Code.NOT_GROUPED: (
         "Group by the column, or say which of its values is meant: `MAX(bidder)`, `LAST(bidder)`."
     ),
-    Code.STREAM_EXPECTED: (
-        "Make a stream of the relation by Istream, Dstream or Rstream, or declare a relation."
-    ),
     Code.BAD_ORDER: (
         "A relation has no order: `ORDER BY .. LIMIT n` as a whole chooses its first n rows, and "
         "neither half means anything alone."

@@ -36,25 +36,27 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     lines = [[cell.replace("|", "\\|") for cell in row] for row in (heading, *rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heading))]
-    texts = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    texts = [
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    ]
     border = "|".join("-" * (width + 2) for width in widths)
     return "\n".join([f"| {texts[0]} |", f"|{border}|", *(f"| {text} |" for text in texts[1:])]) + "\n"
 
 
 def _operators() -> str:
-    called = set(CALLABLE.values())
-    rows = [(f"`{f.usage}`", f.description) for f in SCALARS.values() if f not in called and f.callable]
-    return table(("operator", "meaning"), [*rows, (f"`{SCALARS['mod'].usage}`", SCALARS["mod"].description)])
+    called = {f.name for f in CALLABLE.values()} - {"mod"}
+    operators = [f for f in SCALARS.values() if f.callable and f.name not in called]
+    return table(("operator", "meaning"), [(f"`{f.usage}`", f.description) for f in operators])
 
 
 def _functions() -> str:
-    functions = {f.name: f for f in (*CALLABLE.values(), *SCALARS.values()) if f.name in CALLABLE or not f.callable}
-    spellings = {name: [other for other, g in CALLABLE.items() if g is f and other != name] for name, f in functions.items()}
     rows = []
-    for name, f in functions.items():
-        usage = f"mod(a, b), {f.usage}" if name == "mod" else f.usage
-        also = f"; also called {', '.join(f'`{other}`' for other in spellings[name])}" if spellings[name] else ""
-        rows.append((f"`{usage}`", f.description + also))
+    for f in SCALARS.values():
+        if f.name in CALLABLE or not f.callable:
+            others = [f"`{name}`" for name, same in CALLABLE.items() if same is f and name != f.name]
+            also = f"; also called {', '.join(others)}" if others else ""
+            usage = "mod(a, b)" if f.name == "mod" else f.usage
+            rows.append((f"`{usage}`", f.description + also))
     return table(("function", "meaning"), rows)
 
 
@@ -71,24 +73,19 @@ def _settings() -> str:
     return table(("setting", "values (default in bold)", "meaning"), rows)
 
 
-_TYPES = (t.BOOLEAN, t.BYTE, t.INT, t.BIGINT, t.decimal(38, 10), t.DOUBLE, t.STRING, t.TIMESTAMP, t.INTERVAL)
+_TYPES = (t.BOOLEAN, t.BYTE, t.INT, t.BIGINT, t.decimal(38, 10), t.DOUBLE, t.STRING, t.TIMESTAMP)
 
 
 def _conversions() -> str:
     def conversion(source: t.DataType, target: t.DataType) -> str:
         if source == target:
             return "="
-        if t.common_type(source, target) == target or _wider_decimal(source, target):
+        if t.common_type(source, target) == target:
             return "yes"
         return "CAST" if t.castable(source, target) else "-"
 
-    names = [data_type.kind.value for data_type in _TYPES]
-    rows = [(name, *(conversion(a, b) for b in _TYPES)) for name, a in zip(names, _TYPES, strict=True)]
-    return table(("from \\ to", *names), rows)
-
-
-def _wider_decimal(source: t.DataType, target: t.DataType) -> bool:
-    return source.is_integer and target.kind is t.Kind.DECIMAL
+    rows = [(a.kind.value, *(conversion(a, b) for b in _TYPES)) for a in (*_TYPES, t.INTERVAL)]
+    return table(("from \\ to", *(b.kind.value for b in _TYPES)), rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -303,10 +303,11 @@ class _Queries:
             made = self.stream(self._some_kind()) if self.chance(0.3) else self.query(named=True)
             self.budget = budget
             name, columns, listed = self.name("q"), made.columns, ""
+            text = made.text if self.timed else made.text.replace("Rstream", "Istream")
             if self.chance(0.3):
                 columns = tuple(Column(self.name("c"), c.kind, c.dull) for c in columns)
                 listed = f" ({', '.join(c.name for c in columns)})"
-            definitions.append(f"{name}{listed} AS ({made.text})")
+            definitions.append(f"{name}{listed} AS ({text})")
             self.local.append(Table(name, columns, made.is_stream, "" if self.timed else "static"))
         self.budget += 1
         return f"WITH {', '.join(definitions)} "
@@ -667,9 +668,9 @@ class _Queries:
             self.budget, self.mood = min(saved, self.budget + 1), mood
             columns = made.columns
             text = made.text if made.text[1:7] == "stream" else f"({made.text})"
-            if not self.timed:  # a stream that is all there from the start has no time to go by
+            if not self.timed:  # what never changes has no time that a window, or an Rstream, could go by
                 self.timed = timed
-                return Source(f"{text} AS {alias}", alias, columns)
+                return Source(f"{text.replace('Rstream', 'Istream')} AS {alias}", alias, columns)
         self.timed = True
         window = self.window(columns)
         parts = [text, window, f"AS {alias}"] if self.chance(0.8) else [text, alias, window]

@@ -267,7 +267,6 @@ def test_set_may_stand_before_the_file(cql: Shell) -> None:
     [
         (("run", "good.cql"), "the runtime is not part of this version"),
         (("run", "good.cql", "--engine", "local", "--output", "jsonl"), "the runtime is not part"),
-        (("explain", "good.cql", "--query", "q1", "--format", "mermaid"), "the planner is not part"),
         (("repl",), "the interactive shell is not part of this version yet"),
         (("repl", "good.cql"), "the interactive shell is not part of this version yet"),
     ],
@@ -285,6 +284,33 @@ def test_an_error_in_the_script_comes_first(cql: Shell, command: str) -> None:
     result = cql(command, "wrong.cql")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("wrong.cql:2:8: E202: ")
+
+
+@pytest.mark.parametrize(
+    ("form", "beginning"),
+    [
+        ("text", "query q1: "),
+        ("json", '{\n  "version": 1,'),
+        ("dot", "digraph plan {"),
+        ("mermaid", "flowchart BT"),
+    ],
+)
+def test_explain_prints_the_plan(cql: Shell, form: str, beginning: str) -> None:
+    for arguments in ((), ("--query", "q1")):
+        result = cql("explain", "good.cql", "--format", form, *arguments)
+        assert (result.code, result.err) == (0, "")
+        assert result.out.startswith(beginning)
+
+
+def test_a_query_without_a_plan_is_explained(cql: Shell, tmp_path: Path) -> None:
+    Path("unplanned.cql").write_text(
+        "CREATE STREAM s (k INT, v INT, t INT) TIMESTAMP BY t;\n"
+        "SELECT k FROM s [Now] WHERE v > (SELECT MAX(v) FROM s [Rows 5] AS x WHERE x.k < s.k);\n"
+    )
+    assert cql("check", "unplanned.cql").code == 0
+    result = cql("explain", "unplanned.cql")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("unplanned.cql:2:") and ": E601: " in result.err and "  hint: " in result.err
 
 
 def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:

@@ -1,16 +1,17 @@
 """What operators, functions and casts mean: expressions and their values, over one row.
 
-Spark 4 agrees (a test asks it), except for the tables named `OURS`: there Spark raises an error, wraps around, or
-means something else, as the table of `tests/definition/scalars.py` says.
+Spark 4 agrees (a test asks it), except for the tables named `OURS`: there Spark raises an error, wraps
+around, or means something else, as the table of `tests/definition/scalars.py` says.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +22,9 @@ from cql.functions.scalars import SCALARS
 from tests.definition import Value, canonical, evaluate, scalars, user_code
 from tests.definition import aggregates as definition_of_aggregates
 from tests.definition.scalars import from_datetime, to_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 D = Decimal
 NAN, INF = math.nan, math.inf
@@ -527,14 +531,26 @@ def test_every_scalar_function_has_a_meaning_and_an_example() -> None:
     assert {part.function for part in parts if isinstance(part, bound.Call)} == SCALARS.keys()
 
 
-@pytest.mark.spark
-def test_spark_agrees() -> None:
-    """With ANSI mode off, that is: with it, Spark raises an error where we have NULL."""
+@pytest.fixture
+def spark() -> Iterator[SparkSession]:
+    """A session with settings of its own, in a Spark that is stopped if it was started for it."""
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    running = SparkSession.getActiveSession()
+    started = (
+        running or SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    yield started.newSession()
+    if running is None:
+        started.stop()
+
+
+@pytest.mark.spark
+def test_spark_agrees(spark: SparkSession) -> None:
+    """With ANSI mode off, that is: with it, Spark raises an error where we have NULL."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.ansi.enabled", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # compiling takes longer than computing
     row = ", ".join(f"{in_spark(value, type_text)} AS {name}" for name, (type_text, value) in COLUMNS.items())
     spark.sql(f"SELECT {row}").createOrReplaceTempView("one")
     # It writes a DECIMAL of 0 as 0E-18 unless in ANSI mode.

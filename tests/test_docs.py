@@ -1,9 +1,9 @@
-"""Documents tell the truth: every fenced block is run or checked, every table of instants worked out, every link
-followed. `tests/documents.py` says what is done with which kind of block."""
+"""Documents tell the truth: every fenced block is run or checked, every table of instants worked out, every
+link followed. `tests/documents.py` says what is done with which kind of block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from functools import cache
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def test_a_block_does_what_the_document_says(path: Path, at: int) -> None:
 
 @every_document
 def test_every_fence_is_part_of_a_block(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert sum(line.lstrip().startswith("```") for line in text.splitlines()) == 2 * len(document(path).blocks)
+    fences = re.findall(r"^\s*(?:```|~~~)", document(path).text, re.MULTILINE)
+    assert len(fences) == 2 * len(document(path).blocks)
 
 
 @every_document
@@ -64,20 +64,72 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.golden
 @every_document
-def test_worked_instants_and_generated_tables_are_up_to_date(
-    path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_generated_tables_are_up_to_date(path: Path, request: pytest.FixtureRequest) -> None:
     found = document(path)
-    for at in range(len(found.blocks)):
-        found.problem(at)
-    right = with_generated_parts(found.with_answers())
     if request.config.getoption("--update-golden"):
-        path.write_bytes(right.encode())
-        return
-    problem = difference(found.text, right, found.name, "the code")
-    if problem:
-        pytest.fail(f"{problem}\n\nIf the new text is right, `make golden` writes it.", pytrace=False)
+        right = with_generated_parts(found.with_answers())
+        if right != found.text:
+            path.write_bytes(right.encode())
+    else:
+        problem = difference(found.text, with_generated_parts(found.text), found.name, "the code")
+        if problem:
+            pytest.fail(f"{problem}\n\n`make golden` writes it anew.", pytrace=False)
 
 
 def test_the_language_page_has_all_generated_parts() -> None:
-    assert generated_parts(LANGUAGE.read_text(encoding="utf-8")) == list(PARTS)
+    assert sorted(generated_parts(LANGUAGE.read_text(encoding="utf-8"))) == sorted(PARTS)
+
+
+# The checks check
+
+TABLE = "```instants\nREGISTER STREAM S (v INT);\n\n"
+WRONG = {
+    "unknown fence": ("```rust\nfn main() {}\n```", "nobody knows how to check ```rust"),
+    "unknown word": ("```sql maybe\nSELECT 1;\n```", "fresh, or error and a code"),
+    "sql": ("```sql\nSELECT v FROM nowhere;\n```", "E201"),
+    "sql without its error": ("```sql error E401\nSET range_bounds = closed;\n```", "it does not fail"),
+    "sql with another error": ("```sql error E401\nSELECT v FROM nowhere;\n```", "has to fail with E401"),
+    "stream": ("```stream\nSELECT v FROM S;\n```", "not recognised"),
+    "python": ("```python\nassert 1 == 2\n```", "AssertionError"),
+    "printed": ("```python\nprint(1)\n```\n```text\n2\n```", "+1"),
+    "text alone": ("```text\nanything\n```", "neither printed"),
+    "error with a wrong column": ("```\nx.cql:1:2: E101: no\n  SELECT\n  ^^^\n```", "under column 1"),
+    "error with a wrong code": ("```\nx.cql:1:1: E999: no\n  SELECT\n  ^^^\n```", "no error E999"),
+    "command": ("```sh\n.venv/bin/cql chekc a.cql\n```", "no command chekc"),
+    "option": ("```sh\ncql check --fast a.cql\n```", "no option --fast"),
+    "file": ("```sh\ncql check tests/corpus/none.cql\n```", "no tests/corpus/none.cql"),
+    "target": ("```sh\nmake tset  # all tests\n```", "no tset"),
+    "syntax": ("```syntax\nSELECT .. FORM ..\n```", "no FORM"),
+    "contents": (TABLE + "at | S | S [Rows 1]\n1 | 5 | 6\n```", "+  1 | 5 | 5"),
+    "missing instant": (TABLE + "at | S | S [Now]\n1 | 5 | 5\n3 | 6 | 6\n```", "+  2 | - | -"),
+    "no table": (TABLE + "```", "there is no table"),
+    "no data": (TABLE + "at | S [Now]\n1 | 5\n```", "no column for the input S"),
+    "no query": (TABLE + "at | S\n1 | 5\n```", "no column of this table is a query"),
+    "wrong row": (TABLE + "at | S | S [Now]\n1 | (5,6) | -\n```", "S has 1 columns"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_in_a_document_is_found(case: str, tmp_path: Path) -> None:
+    text, complaint = WRONG[case]
+    path = tmp_path / "page.md"
+    path.write_text(f"{text}\n")
+    page = Document(path)
+    problems = [problem for at in range(len(page.blocks)) if (problem := page.problem(at))]
+    assert len(problems) == 1
+    assert complaint in problems[0]
+
+
+def test_blocks_share_a_catalog_and_names_unless_they_are_fresh(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(
+        "```sql\nREGISTER STREAM S (v INT);\n```\n"
+        "```python\ndef twice(v: int) -> int:\n    return 2 * v\n\ncatalog.function(twice)\n```\n"
+        "```python\nassert twice(2) == 4 and list(catalog.streams) == ['s']\n```\n"
+        "```sql\nSELECT twice(v) FROM S;\n```\n"
+        "```sql fresh\nREGISTER STREAM S (w INT);\n```\n"
+        "```instants\nREGISTER STREAM S (v INT);\n\nat | S | SELECT twice(v) FROM S\n3 | 4 5\n```\n"
+    )
+    page = Document(path)
+    assert [page.problem(at) for at in range(5)] == [None] * 5
+    assert page.with_answers().splitlines()[-2:] == ["  3 | 4 5 | 8 10", "```"]

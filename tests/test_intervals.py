@@ -35,7 +35,18 @@ def test_every_unit_word_means_its_unit(word: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   ", "5", "seconds", "5 lightyears", "five seconds", "5 seconds 6", "1e3 seconds", "5 + 3 seconds", "5,s"],
+    [
+        "",
+        "   ",
+        "5",
+        "seconds",
+        "5 lightyears",
+        "five seconds",
+        "5 seconds 6",
+        "1e3 seconds",
+        "5 + 3 seconds",
+        "5,s",
+    ],
 )
 def test_what_is_not_an_interval(text: str) -> None:
     with pytest.raises(BadInterval):

@@ -116,7 +116,15 @@ ARITHMETIC = [
         *("DECIMAL(38,0)", "DECIMAL(5,5)"),
         *("DECIMAL(38,5)", "DECIMAL(38,5)", "DECIMAL(38,5)", "DECIMAL(38,6)", "DECIMAL(5,5)"),
     ),
-    ("NULL", "DECIMAL(10,2)", "DECIMAL(11,2)", "DECIMAL(11,2)", "DECIMAL(21,4)", "DECIMAL(23,13)", "DECIMAL(10,2)"),
+    (
+        "NULL",
+        "DECIMAL(10,2)",
+        "DECIMAL(11,2)",
+        "DECIMAL(11,2)",
+        "DECIMAL(21,4)",
+        "DECIMAL(23,13)",
+        "DECIMAL(10,2)",
+    ),
     ("NULL", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT"),
     ("NULL", "NULL", "INT", "INT", "INT", "INT", "INT"),
     ("STRING", "INT", None, None, None, None, None),
@@ -170,6 +178,8 @@ def test_castable(source: str) -> None:
 
 
 def test_only_numbers_are_numeric_and_only_whole_ones_integers() -> None:
-    assert [name for name in NAMES if named(name).is_numeric] == "BYTE INT BIGINT DECIMAL(10,2) DOUBLE".split()
+    assert [
+        name for name in NAMES if named(name).is_numeric
+    ] == "BYTE INT BIGINT DECIMAL(10,2) DOUBLE".split()
     assert [name for name in NAMES if named(name).is_integer] == "BYTE INT BIGINT".split()
     assert t.decimal(10, 2).kind is Kind.DECIMAL

@@ -1,4 +1,4 @@
-"""Worked instants: what queries yield, instant by instant, as a table that reads as plain text and can be checked.
+"""Worked instants: what queries yield, instant by instant, as a table that people read and tests check.
 
 A block has statements, then a table. Time goes down; a column is an input or a query:
 
@@ -17,8 +17,8 @@ A block has statements, then a table. Time goes down; a column is an input or a 
 | `changes of` a query | the changes of a relation |
 
 Rows of one column go without parentheses, and `-` is nothing. Instants are integers, or times of day such as
-`12:00:00.5` on the clock of TIMESTAMP. Every instant at which a query says something new has a line. Inputs are the
-author's; what stands in other columns is checked against the definitional evaluator, as bags.
+`12:00:00.5` on the clock of TIMESTAMP. Every instant at which a query says something new has a line.
+Inputs are the author's; what stands in other columns is checked against the definitional evaluator, as bags.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from decimal import Decimal
 
 from cql import Catalog, bind, bound
 from cql.catalog import RelationDef, StreamDef
+from cql.intervals import TimeDomain
 from cql.session import Session
 from cql.types import DataType, Kind
 from tests.definition import Element, Result, Row, Value, evaluate, user_code
@@ -52,14 +53,13 @@ class BadTable(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a table by line; `instants` has the first column of it."""
+    """The cells of each instant, in columns; the instant None stands for always."""
 
     columns: tuple[str, ...]
-    instants: tuple[str, ...]
-    cells: tuple[tuple[str, ...], ...]
+    lines: dict[int | None, tuple[str, ...]]
 
-    def column(self, at: int) -> dict[str, str]:
-        return {instant: line[at] for instant, line in zip(self.instants, self.cells, strict=True)}
+    def column(self, at: int) -> dict[int | None, str]:
+        return {instant: cells[at] for instant, cells in self.lines.items()}
 
 
 def worked(text: str, functions: Catalog | None = None) -> str:
@@ -72,7 +72,8 @@ def worked(text: str, functions: Catalog | None = None) -> str:
         catalog = Catalog(functions=functions.functions, aggregates=functions.aggregates)
     Session(catalog).run(text[: heading.start()])
     table = _parsed(text[heading.start() :])
-    return text[: heading.start()] + _written(_answered(table, catalog))
+    day_times = any(stream.time is TimeDomain.TIMESTAMP for stream in catalog.streams.values())
+    return text[: heading.start()] + _written(_answered(table, catalog), _day_time if day_times else str)
 
 
 # Tables as text
@@ -83,14 +84,16 @@ def _parsed(text: str) -> Table:
     columns = _cells(first)[1:]
     if lines and re.fullmatch(r"[-+ |]+", lines[0]):
         lines = lines[1:]
-    parts = [_cells(line) for line in lines]
-    padded = [(*line, *("",) * (len(columns) + 1 - len(line))) for line in parts]
-    for line in padded:
-        if len(line) != len(columns) + 1:
-            raise BadTable(f"the line at {line[0]} has {len(line)} cells, the heading {len(columns) + 1}")
-    if len({line[0] for line in padded}) < len(padded):
-        raise BadTable("an instant has two lines")
-    return Table(columns, tuple(line[0] for line in padded), tuple(line[1:] for line in padded))
+    found: dict[int | None, tuple[str, ...]] = {}
+    for line in lines:
+        when, *cells = _cells(line)
+        instant = None if when == ALWAYS else _instant(when)
+        if instant in found:
+            raise BadTable(f"the instant {when} has two lines")
+        if len(cells) > len(columns):
+            raise BadTable(f"the line at {when} has more cells than the heading")
+        found[instant] = (*cells, *[""] * (len(columns) - len(cells)))
+    return Table(columns, found)
 
 
 def _cells(line: str) -> tuple[str, ...]:
@@ -98,15 +101,14 @@ def _cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in re.split(r"(?<!\|)\|(?!\|)", line))
 
 
-def _written(table: Table) -> str:
+def _written(table: Table, shown: Callable[[int], str]) -> str:
     names = ("at", *table.columns)
-    lines = [(instant, *cells) for instant, cells in zip(table.instants, table.cells, strict=True)]
+    lines = [(ALWAYS if at is None else shown(at), *cells) for at, cells in table.lines.items()]
     widths = [max(len(line[at]) for line in (names, *lines)) for at in range(len(names))]
 
     def row(line: tuple[str, ...]) -> str:
-        first, *rest = line
-        cells = [first.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(rest, widths[1:], strict=True))]
-        return " " + " | ".join(cells).rstrip()
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        return " " + " | ".join([line[0].rjust(widths[0]), *padded[1:]]).rstrip()
 
     border = "+".join("-" * (width + 2) for width in widths[:-1]) + "+" + "-" * (widths[-1] + 1)
     return "\n".join([row(names), border, *map(row, lines)]) + "\n"
@@ -116,43 +118,42 @@ def _written(table: Table) -> str:
 
 
 def _answered(table: Table, catalog: Catalog) -> Table:
-    data: dict[str, list[Element]] = {}
-    inputs: dict[int, Callable[[int], str]] = {}
-    for at, name in enumerate(table.columns):
-        found = catalog.streams.get(name.casefold()) or catalog.relations.get(name.casefold())
-        if found:
-            data[found.name] = list(_elements(table.column(at), found))
-    outputs: dict[int, tuple[bound.Rel, Result]] = {}
-    for at, name in enumerate(table.columns):
-        tree = _query(name.removeprefix(CHANGES), catalog)
-        if name not in data:
-            given = {scan.name: _of(data, scan.name) for scan in bound.scans(tree)}
-            outputs[at] = tree, evaluate(tree, given, user_code(catalog))
+    inputs = {
+        at: found
+        for at, name in enumerate(table.columns)
+        if (found := catalog.streams.get(name.casefold()) or catalog.relations.get(name.casefold()))
+    }
+    data = {found.name: list(_elements(table.column(at), found)) for at, found in inputs.items()}
+    arrivals = [word for at in inputs for cell in table.column(at).values() for word in _words(cell)]
+    outputs = {at: _output(name, catalog, data) for at, name in enumerate(table.columns) if at not in inputs}
     if not outputs:
         raise BadTable("no column of this table is a query")
-    clock = next((tree.time for tree, _ in outputs.values() if tree.time), None)
     spoken = {instant for _, result in outputs.values() for instant in result.changes}
-    written = {_instant(text) for text in table.instants if text != ALWAYS}
-    shown = _day_time if clock and clock.name == "TIMESTAMP" else str
-    given_lines = dict(zip((_instant(t) if t != ALWAYS else None for t in table.instants), table.cells, strict=True))
+    instants: list[int | None] = [None] if None in table.lines else []
+    instants += sorted(spoken.union(instant for instant in table.lines if instant is not None))
 
     def line(instant: int | None) -> tuple[str, ...]:
-        given = given_lines.get(instant, ("",) * len(table.columns))
-        answers = []
+        given = table.lines.get(instant, ("",) * len(table.columns))
+        cells = []
         for at, name in enumerate(table.columns):
-            if at not in outputs:
-                answers.append(given[at] or NOTHING)
-            elif instant is None:
-                answers.append("")
+            if at in outputs and instant is not None:
+                wanted = _rows_text(*outputs[at], instant, changes=name.startswith(CHANGES))
+                in_order = sorted(wanted, key=arrivals.index) if set(wanted) <= set(arrivals) else wanted
+                cells.append(_kept(given[at], in_order))
             else:
-                tree, result = outputs[at]
-                wanted = _rows_text(result, tree, instant, changes=name.startswith(CHANGES))
-                answers.append(_kept(given[at], wanted))
-        return tuple(answers)
+                cells.append(given[at] or ("" if instant is None else NOTHING))
+        return tuple(cells)
 
-    instants: list[int | None] = [None] if ALWAYS in table.instants else []
-    instants += sorted(written | spoken)
-    return Table(table.columns, tuple(ALWAYS if i is None else shown(i) for i in instants), tuple(map(line, instants)))
+    return Table(table.columns, {instant: line(instant) for instant in instants})
+
+
+def _output(name: str, catalog: Catalog, data: Mapping[str, list[Element]]) -> tuple[bound.Rel, Result]:
+    """Return the query that a heading means, and what it yields."""
+    text = name.removeprefix(CHANGES)
+    registered = catalog.queries.get(text.casefold())
+    tree = registered.tree if registered else bind(text, catalog)
+    given = {scan.name: _of(data, scan.name) for scan in bound.scans(tree)}
+    return tree, evaluate(tree, given, user_code(catalog))
 
 
 def _of(data: Mapping[str, list[Element]], name: str) -> list[Element]:
@@ -161,12 +162,7 @@ def _of(data: Mapping[str, list[Element]], name: str) -> list[Element]:
     return data[name]
 
 
-def _query(text: str, catalog: Catalog) -> bound.Rel:
-    registered = catalog.queries.get(text.casefold())
-    return registered.tree if registered else bind(text, catalog)
-
-
-def _rows_text(result: Result, tree: bound.Rel, instant: int, changes: bool) -> list[str]:
+def _rows_text(tree: bound.Rel, result: Result, instant: int, changes: bool) -> list[str]:
     """Return what a query shows at an instant, in the order of the rows."""
     if tree.is_stream or changes:
         bag = result.changes.get(instant, Counter())
@@ -183,32 +179,34 @@ def _rows_text(result: Result, tree: bound.Rel, instant: int, changes: bool) -> 
 
 def _kept(given: str, wanted: list[str]) -> str:
     """Return what is wanted, in the author's words if they say the same."""
-    words = [] if given == NOTHING else [re.sub(r",\s+", ",", word) for word in _WORD.findall(given)]
-    same = Counter(words) == Counter(wanted) and bool(given)
-    return " ".join(words if same else wanted) or NOTHING
+    words = _words(given)
+    return " ".join(words if Counter(words) == Counter(wanted) else wanted) or NOTHING
+
+
+def _words(cell: str) -> list[str]:
+    return [] if cell == NOTHING else [re.sub(r",\s+", ",", word) for word in _WORD.findall(cell)]
 
 
 # Elements and rows as text
 
 
-def _elements(cells: Mapping[str, str], table: StreamDef | RelationDef) -> Iterable[Element]:
+def _elements(cells: Mapping[int | None, str], table: StreamDef | RelationDef) -> Iterable[Element]:
     schema = table.scan().schema
-    named = next((at for at, f in enumerate(schema) if isinstance(table, StreamDef) and f.name == table.timestamp), None)
-    static = isinstance(table, RelationDef) and table.time is None
+    named = table.scan().timestamp if isinstance(table, StreamDef) else None
     types = [column.type for at, column in enumerate(schema) if at != named]
-    for when, cell in cells.items():
-        if cell in ("", NOTHING):
-            continue
-        if static != (when == ALWAYS):
+    static = table.time is None
+    signed = isinstance(table, RelationDef) and not static
+    for instant, cell in cells.items():
+        words = _words(cell)
+        if words and static != (instant is None):
             raise BadTable(f"the rows of {table.name} stand {'only' if static else 'not'} at `{ALWAYS}`")
-        instant = 0 if static else _instant(when)
-        for word in _WORD.findall(cell):
-            sign = -1 if word[0] == "-" and isinstance(table, RelationDef) else +1
-            signed = isinstance(table, RelationDef) and not static
+        for word in words:
+            if signed and word[0] not in "+-":
+                raise BadTable(f"{word} is a change of {table.name} and has no sign")
             row = _row(word[1:] if signed else word, types, table.name)
             if named is not None:
                 row = (*row[:named], instant, *row[named:])
-            yield instant, row, sign
+            yield instant or 0, row, -1 if signed and word[0] == "-" else +1
 
 
 def _row(word: str, types: list[DataType], owner: str) -> Row:

@@ -50,7 +50,10 @@ _ELSEWHERE = {
 }
 """What functions of other systems are in CQL."""
 
-_DATE_PATTERN = re.compile(r"(?:'[^']*'|[yMdHhmsSaE]|[^A-Za-z'])*")
+_DATE_PART = re.compile(r"'[^']*'|(?P<letters>([A-Za-z])\2*)|[^A-Za-z'\[\]{}#]")
+_DATE_LETTERS = frozenset(
+    "y yy yyyy M MM MMM MMMM d dd H HH h hh m mm s ss S SS SSS SSSS SSSSS SSSSSS a E EEE EEEE".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,7 +602,7 @@ def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) 
                        candidates=nearest(unit or "", TRUNC_UNITS))
     if function.name == "date_format" and len(arguments) == 2:
         pattern = _constant_string(arguments[1])
-        if pattern is None or not _DATE_PATTERN.fullmatch(pattern):
+        if pattern is None or not _is_date_pattern(pattern):
             raise fail(Code.BAD_ARGUMENTS, "date_format takes a constant pattern", arguments[1].span,
                        hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'")
     if function.name == "round" and len(arguments) == 2:
@@ -615,6 +618,17 @@ def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) 
                 re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             raise fail(Code.BAD_ARGUMENTS, f"this is not a regular expression: {error}", arguments[1].span) from None
+
+
+def _is_date_pattern(pattern: str) -> bool:
+    """Tell whether a pattern consists of letters that mean the same to Spark and to us."""
+    at = 0
+    while at < len(pattern):
+        part = _DATE_PART.match(pattern, at)
+        if part is None or (part["letters"] and part["letters"] not in _DATE_LETTERS):
+            return False
+        at = part.end()
+    return True
 
 
 def _constant_string(expression: bound.Expr) -> str | None:

@@ -111,6 +111,9 @@ def bind_named(binder: QueryBinder, ref: ast.NamedInput) -> BoundInput:
                 rel = replace(table.tree, span=ref.name.span)
                 if table.is_stream is False:
                     rel = as_relation(rel)
+                elif table.is_stream and ref.window and not rel.is_stream:
+                    # STREAM's scripts declare views of relations as streams and put windows on them.
+                    rel = bound.RelToStream(ast.RelToStreamKind.ISTREAM, rel, span=ref.name.span)
         if rel.time:
             binder.clocks.append((ref.name, rel.time))
     rel = _windowed(binder, rel, ref.window, alias, what)

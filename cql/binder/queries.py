@@ -42,7 +42,7 @@ def bind_query(query: ast.Query, catalog: Catalog, *, is_view: bool = False) -> 
         tree = binder.bind(query, None, numbered=is_view)
         check_size(tree, query.span)
         _check_clocks(binder.clocks)
-        tree = _without_untyped(tree)
+        tree = _on_the_query_clock(_without_untyped(tree))
         if not tree.is_stream and tree.grows:
             tree = bound.RelToStream(ast.RelToStreamKind.ISTREAM, tree, span=query.span)
     except RecursionError:
@@ -165,6 +165,20 @@ def _output_key(key: ast.SortKey, relation: bound.Rel) -> bound.SortKey:
         raise fail(Code.BAD_ORDER, "after a set operation, ORDER BY takes a column of the result", node.span,
                    hint=columns_are([column.name for column in relation.schema]))
     return sort_key(key, at)
+
+
+def _on_the_query_clock(tree: bound.Rel) -> bound.Rel:
+    """Return a query in which no Rstream of a static relation speaks a million times a second."""
+    if tree.time is not TimeDomain.TIMESTAMP:
+        return tree
+
+    def visit(rel: bound.Rel) -> bound.Rel:
+        rel = bound.with_inputs(rel, visit)
+        if isinstance(rel, bound.RelToStream) and rel.every_tick and rel.input.time is None:
+            return replace(rel, every_tick=False)
+        return rel
+
+    return visit(tree)
 
 
 def _without_untyped(tree: bound.Rel) -> bound.Rel:

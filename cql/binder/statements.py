@@ -194,9 +194,7 @@ def _view(statement: ast.CreateView, catalog: Catalog) -> ViewDef:
     result = bind_query(statement.query, catalog, is_view=True)
     tree = renamed(result.tree, statement.columns, statement.name)
     is_stream = None if statement.kind is None else statement.kind is ast.ObjectKind.STREAM
-    if is_stream and not tree.is_stream:
-        raise fail(Code.STREAM_EXPECTED, f"'{statement.name.text}' is declared a stream, its query yields a relation",
-                   statement.query.span, hint="wrap the query in Istream(..), or declare a relation")
+    _check_declared_types(statement, tree)
     view = ViewDef(
         name=statement.name.text,
         text=to_text(statement.query),
@@ -207,6 +205,18 @@ def _view(statement: ast.CreateView, catalog: Catalog) -> ViewDef:
     )
     view.attach(tree)
     return view
+
+
+def _check_declared_types(statement: ast.CreateView, tree: bound.Rel) -> None:
+    """Raise if a STREAM script declares text where its view has numbers, or the other way round."""
+    for declared, column in zip(statement.types, tree.schema, strict=False):
+        wanted = t.STRING if declared.word == "BYTE" else resolve_type(declared)
+        if t.common_type(wanted, column.type) is None:
+            raise fail(
+                Code.TYPE_MISMATCH,
+                f"'{column.name}' is declared {declared.word}, its query gives {column.type}",
+                declared.span,
+            )
 
 
 def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:

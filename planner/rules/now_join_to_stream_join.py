@@ -17,6 +17,7 @@ from cql.bound import (
     expressions,
     has_subquery,
 )
+from planner.clocks import speaks_at_elements_of
 from planner.expressions import moved
 from planner.logical import JoinType, KeyedJoin, StreamJoin
 from planner.lookups import chosen_columns
@@ -28,13 +29,13 @@ def now_join_to_stream_join(node: Rel) -> Rel | None:
         Rstream(Select S.A, R.B From S [Now], R Where S.A = R.A)
         ->  every element of S probes R, as it is at the element's instant, once
 
-    Law V7. Only inner joins, filters and projections may lie between (N12), and none with a subquery: each row
+    Law V7, given that the Rstream speaks whenever S has an element (`planner/clocks.py`). Only inner joins, filters and projections may lie between (N12), and none with a subquery: each row
     then stems from one element of S. Of two Now windows the left one becomes the stream; with more than one join
     the stream joins one relation after the other.
     """
     if not isinstance(node, RelToStream) or node.kind is not RelToStreamKind.RSTREAM:
         return None
-    stream = _as_stream(node.input)
+    stream = _as_stream(node.input, node)
     return stream if stream is not None and _joins(node.input) else None
 
 
@@ -45,21 +46,21 @@ def _joins(relation: Rel) -> bool:
     return isinstance(relation, Join | KeyedJoin)
 
 
-def _as_stream(relation: Rel) -> Rel | None:
+def _as_stream(relation: Rel, rstream: RelToStream) -> Rel | None:
     """Return a stream that has, at every instant, the rows of a relation as its elements."""
     if any(has_subquery(expression) for expression in expressions(relation)):
         return None
     match relation:
         case Window(spec=RangeSpec(ticks=1, slide=None)):
-            return relation.input
+            return relation.input if speaks_at_elements_of(rstream, relation.input) else None
         case Filter() | Project():
-            stream = _as_stream(relation.input)
+            stream = _as_stream(relation.input, rstream)
             return None if stream is None else replace(relation, input=stream)
         case Join(kind=JoinKind.INNER) | KeyedJoin(kind=JoinType.INNER):
-            left = _as_stream(relation.left)
+            left = _as_stream(relation.left, rstream)
             if left is not None:
                 return _stream_join(relation, left, relation.right)
-            right = _as_stream(relation.right)
+            right = _as_stream(relation.right, rstream)
             return None if right is None else _turned_stream_join(relation, right)
     return None
 

@@ -22,6 +22,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cql import bound
@@ -157,7 +158,9 @@ class _Run:
                 for scan in bound.scans(rel):
                     yield from self._scan_instants(scan)
             case bound.RelToStream(kind=RelToStreamKind.RSTREAM, every_tick=True):
-                yield from range(self.start, self.end + 1)
+                for time, until in pairwise([*sorted(below), self.end + 1]):
+                    if self.depends_on_outer(rel) or self.relation(rel.input, time, ()):
+                        yield from range(time, until)
             case bound.RelToStream(kind=RelToStreamKind.RSTREAM):
                 yield from self._clock(rel.input)
             case _:
@@ -168,23 +171,18 @@ class _Run:
             yield from (instant for instant, _, _ in self.elements[scan.name])
 
     def _clock(self, rel: Rel) -> set[int]:
-        """Return the instants at which an Rstream speaks that does not speak at every tick: those where the
-        stream of a window below it has an element, or the window slides, or a relation below it changes."""
+        """Return the instants at which an Rstream speaks that does not speak at every tick: those where a registered
+        stream or relation below it has an element; below a window that slides, the slides from the first element
+        on instead."""
 
         def compute() -> set[int]:
             times = {time for below in bound.inputs(rel) for time in self._clock(below)}
             match rel:
-                case bound.RelationScan():
+                case bound.StreamScan() | bound.RelationScan():
                     times.update(self._scan_instants(rel))
-                case bound.Window():
-                    if self.depends_on_outer(rel.input):
-                        raise NotImplementedError("an Rstream over a stream that differs from row to row")
-                    arrivals = [instant for instant, _ in self.stream(rel.input, ())]
-                    slide = rel.spec.slide if isinstance(rel.spec, bound.RangeSpec) else None
-                    if slide is None:
-                        times.update(arrivals)
-                    elif arrivals:
-                        times.update(range(-(-arrivals[0] // slide) * slide, self.end + 1, slide))
+                case bound.Window(spec=bound.RangeSpec(slide=int(slide))) if times:
+                    first = min(time for scan in bound.scans(rel) for time in self._scan_instants(scan))
+                    times = set(range(-(-first // slide) * slide, self.end + 1, slide))
             return times
 
         return self._once(("clock", id(rel)), compute)  # type: ignore[no-any-return]
@@ -263,10 +261,7 @@ class _Run:
             case bound.Distinct():
                 return _items(dict.fromkeys(self.rows(rel.input, time, outer)))
             case bound.SetOperation():
-                left, right = (
-                    Counter(self.rows(rel.left, time, outer)),
-                    Counter(self.rows(rel.right, time, outer)),
-                )
+                left, right = (Counter(self.rows(side, time, outer)) for side in (rel.left, rel.right))
                 return _items(_set_operation(rel.kind, rel.all, left, right).elements())
             case bound.TopN():
                 return _items(_sorted(self.rows(rel.input, time, outer), rel.keys)[: rel.limit])

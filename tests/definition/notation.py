@@ -54,28 +54,23 @@ def _value(text: str) -> Value:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
-def run(
-    query: str | bound.Rel, catalog: Catalog = _BASE, *, every_tick: bool = False, **data: str | list[Element]
-) -> Result:
+def run(query: str | bound.Rel, catalog: Catalog = _BASE, *, every_tick: bool = False, **data: str) -> Result:
     """Evaluate a query; inputs that are not given are empty."""
     tree = bind(query, catalog) if isinstance(query, str) else query
-    given = {}
-    for name in {scan.name for scan in bound.scans(tree)}:
-        found = data.get(name, [])
-        given[name] = elements(found) if isinstance(found, str) else found
+    given = {name: elements(data.get(name, "")) for name in {scan.name for scan in bound.scans(tree)}}
     return evaluate(tree, given, user_code(catalog), every_tick=every_tick)
 
 
 def changes(query: str | bound.Rel, catalog: Catalog = _BASE, **data: str) -> dict[int, str]:
     """Return what a query yields by instant: elements of a stream, signed changes of a relation."""
     tree = bind(query, catalog) if isinstance(query, str) else query
-    found = run(tree, catalog, **data).changes
+    found = run(tree, catalog, every_tick=False, **data).changes
     return {time: written(bag, signed=not tree.is_stream) for time, bag in found.items()}
 
 
 def contents(query: str, times: Iterable[int], catalog: Catalog = _BASE, **data: str) -> dict[int, str]:
     """Return a relation at some instants."""
-    result = run(query, catalog, **data)
+    result = run(query, catalog, every_tick=False, **data)
     return {time: written(result.relation_at(time)) for time in times}
 
 

@@ -46,7 +46,7 @@ from planner.logical import GroupTopN, JoinType, KeyedJoin, MultiJoin, StreamJoi
 def meaning(plan: Rel) -> Rel:
     """Return a plan as a bound query."""
     if isinstance(plan, Filter | Project | StreamJoin) and plan.is_stream:
-        return RelToStream(RelToStreamKind.RSTREAM, _now(plan), span=plan.span)
+        return RelToStream(RelToStreamKind.RSTREAM, _now(plan), every_tick=True, span=plan.span)
     plan = with_expressions(with_inputs(plan, meaning), _in_subqueries)
     match plan:
         case KeyedJoin(kind=JoinType.SEMI | JoinType.ANTI):

@@ -74,7 +74,7 @@ def call(function: str, arguments: Sequence[Value], data_type: DataType) -> Valu
 # Numbers
 
 
-def _divide(a: Any, b: Any) -> Value:
+def _divide(a: Any, b: Any) -> Any:
     if b == 0:
         return None
     if isinstance(a, int):
@@ -83,7 +83,7 @@ def _divide(a: Any, b: Any) -> Value:
     return a / b
 
 
-def _mod(a: Any, b: Any) -> Value:
+def _mod(a: Any, b: Any) -> Any:
     if b == 0:
         return None
     if isinstance(a, int):
@@ -93,11 +93,11 @@ def _mod(a: Any, b: Any) -> Value:
     return a % b
 
 
-def _round(x: Any, digits: int = 0) -> Value:
+def _round(x: Any, digits: int = 0) -> Any:
     if isinstance(x, float) and not math.isfinite(x):
         return x
     exact = Decimal(repr(x)) if isinstance(x, float) else Decimal(x)
-    if digits >= -exact.as_tuple().exponent:
+    if digits >= -int(exact.as_tuple().exponent):
         return x
     if -digits > exact.adjusted() + 1:
         return 0
