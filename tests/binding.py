@@ -1,7 +1,7 @@
 """Short ways to say what a query is bound to, for tests that read as tables.
 
-A column is written `name TYPE`, with `!` where it is never NULL; a problem is its code's name and the marked text.
-Whatever binds here has been checked for the invariants of bound trees.
+A column is written `name TYPE`, with `!` where it is never NULL; a problem is its code's name and the marked
+text. Whatever binds here has been checked for the invariants of bound trees.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import cql
 from cql import Catalog, CqlError
-from cql.bound import Expr, Rel, expressions, inputs, walk
+from cql.bound import Rel, inputs
 from cql.bound.check import check
-from cql.bound.relations import direct_inputs
 
 TABLES = """
 CREATE STREAM S (a INT, b BIGINT NOT NULL, x DOUBLE, s STRING, f BOOLEAN, t INT) TIMESTAMP BY t;
@@ -22,7 +21,7 @@ CREATE RELATION R (a INT NOT NULL, r STRING);
 CREATE RELATION L (a INT, l STRING, at INT, sign STRING) TIMESTAMP BY at SIGN BY sign;
 REGISTER STREAM O (a INT, b INT);
 """
-"""Streams on integer time (S, U), on TIMESTAMP time (E) and in STREAM's form (O); relations, static and a log."""
+"""Streams on integer time (S, U), on TIMESTAMP time (E), in STREAM's form (O); a static relation and a log."""
 
 
 def tables(more: str = "") -> Catalog:
@@ -76,14 +75,6 @@ def nodes(tree: Rel) -> Iterator[Rel]:
     yield tree
     for below in inputs(tree):
         yield from nodes(below)
-
-
-def parts(tree: Rel) -> Iterator[Expr]:
-    """Yield all expressions of a query and what they consist of, subqueries left out."""
-    for expression in expressions(tree):
-        yield from walk(expression)
-    for below in direct_inputs(tree):
-        yield from parts(below)
 
 
 def only(tree: Rel, wanted: type) -> Rel:

@@ -157,8 +157,10 @@ class Document:
         shown = self.blocks[at].text
         follows = at > 0 and self._printed_below(at - 1) is not None
         if follows and self._printed is not None:
-            self._answers[at] = self._printed.rstrip("\n") + "\n"
-            return difference(shown, self._answers[at], self.name, "printed")
+            right = self._printed.rstrip("\n") + "\n"
+            if self._problems[at - 1] is None:
+                self._answers[at] = right
+            return difference(shown, right, self.name, "printed")
         return _misshapen_error(shown)
 
     def _sh(self, at: int) -> str | None:

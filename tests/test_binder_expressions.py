@@ -1,8 +1,9 @@
 """What expressions are bound to: types, `!` where they are never NULL, and what is refused.
 
-Columns with a letter can be NULL, those with the letter doubled cannot: y BYTE, i INT, j BIGINT, d DECIMAL(10,2),
-x DOUBLE, s STRING, f BOOLEAN, m TIMESTAMP. An expression is total: where it has no value (an overflow, a division by
-zero, a text that is no number) it is NULL, so that arithmetic on whole numbers and decimals can always be NULL.
+Columns with a letter can be NULL, those with the letter doubled cannot: y BYTE, i INT, j BIGINT,
+d DECIMAL(10,2), x DOUBLE, s STRING, f BOOLEAN, m TIMESTAMP. An expression is total: where it has no value (an
+overflow, a division by zero, a text that is no number) it is NULL, so that arithmetic on whole numbers and
+decimals can always be NULL.
 """
 
 from decimal import Decimal

@@ -4,14 +4,14 @@ The tables of `tests/binding.py`: streams S and U on integer time, E on TIMESTAM
 R is a static relation, L a log of changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import pytest
 
 from cql import Catalog, Code, CqlError, ast, bound
 from cql.bound import ColumnRef, EmptyRow, Rel
-from tests.binding import bind, kind, nodes, only, parts, problems, schema, tables, types
+from tests.binding import bind, kind, nodes, only, problems, schema, tables, types
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,9 @@ def test_a_result_that_only_grows_is_the_stream_of_its_inserts(catalog: Catalog)
 
 def test_a_relation_to_stream_operator_is_not_put_on_twice(catalog: Catalog) -> None:
     tree = bind("Rstream(SELECT a FROM S)", catalog)
-    assert [node.kind for node in nodes(tree) if isinstance(node, bound.RelToStream)] == [ast.RelToStreamKind.RSTREAM]
+    assert [node.kind for node in nodes(tree) if isinstance(node, bound.RelToStream)] == [
+        ast.RelToStreamKind.RSTREAM
+    ]
 
 
 # Windows
@@ -210,7 +212,9 @@ def test_a_query_has_one_clock(query: str, catalog: Catalog) -> None:
 
 
 def test_the_clock_of_a_result_is_that_of_its_inputs(catalog: Catalog) -> None:
-    clocks = {source: bind(f"SELECT 1 FROM {source}", catalog).time for source in ("S", "L", "E", "R", "R, E", "O")}
+    clocks = {
+        source: bind(f"SELECT 1 FROM {source}", catalog).time for source in ("S", "L", "E", "R", "R, E", "O")
+    }
     assert {source: clock and clock.name for source, clock in clocks.items()} == {
         "S": "INTEGER",
         "L": "INTEGER",
@@ -245,7 +249,11 @@ def test_when_rstream_speaks(setting: str, over_integers: bool, over_timestamps:
         ("SELECT COUNT(*) FROM S", "stream", [EmptyRow.NEVER]),
         ("SELECT a FROM S WHERE a > (SELECT MAX(a) FROM U)", "sql", [EmptyRow.ALWAYS]),
         ("SELECT a FROM S WHERE a > (SELECT MAX(a) FROM U)", "stream", [EmptyRow.NEVER]),
-        ("SELECT a FROM S WHERE EXISTS (SELECT n FROM (SELECT COUNT(*) AS n FROM U))", "sql", [EmptyRow.ALWAYS]),
+        (
+            "SELECT a FROM S WHERE EXISTS (SELECT n FROM (SELECT COUNT(*) AS n FROM U))",
+            "sql",
+            [EmptyRow.ALWAYS],
+        ),
         ("SELECT n FROM (SELECT COUNT(*) AS n FROM S)", "sql", [EmptyRow.ONCE_SEEN]),
         ("SELECT a FROM S JOIN (SELECT MAX(a) AS m FROM U) ON a = m", "sql", [EmptyRow.ONCE_SEEN]),
     ],
@@ -582,7 +590,9 @@ def test_the_sides_of_a_set_operation_have_to_match(query: str, catalog: Catalog
 
 
 def test_set_operations_associate_to_the_left_and_intersect_binds_tighter(catalog: Catalog) -> None:
-    tree = bind("SELECT a FROM S EXCEPT SELECT a FROM U UNION ALL SELECT a FROM S INTERSECT SELECT a FROM U", catalog)
+    tree = bind(
+        "SELECT a FROM S EXCEPT SELECT a FROM U UNION ALL SELECT a FROM S INTERSECT SELECT a FROM U", catalog
+    )
     operations = [node for node in nodes(tree) if isinstance(node, bound.SetOperation)]
     assert [(node.kind.name, node.all) for node in operations] == [
         ("UNION", True),
@@ -593,73 +603,62 @@ def test_set_operations_associate_to_the_left_and_intersect_binds_tighter(catalo
 
 # Subqueries: a reference's depth counts the subqueries inside expressions between it and the row it means.
 
-DEPTHS = {
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U WHERE U.a = S.a)": {("S", 1)},
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U WHERE c = s)": {("S", 1)},
-    "SELECT a FROM S WHERE a IN (SELECT a FROM U WHERE a = b)": {("S", 1)},
-    "SELECT a FROM S WHERE a > (SELECT MAX(U.a) FROM U WHERE c = S.s)": {("S", 1)},
-    "SELECT (SELECT MAX(U.a + S.a) FROM U) FROM S": {("S", 1)},
-    "SELECT COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM U WHERE U.a = S.a)) FROM S": {("S", 1)},
-    "SELECT S.a FROM S JOIN U ON EXISTS (SELECT 1 FROM R WHERE R.a = S.a AND R.r = U.c)": {("S", 1), ("U", 1)},
-    "SELECT a FROM S GROUP BY a HAVING EXISTS (SELECT 1 FROM U WHERE U.a = S.a)": {("S", 1)},
-    "SELECT a FROM S ORDER BY (SELECT MAX(U.a) FROM U WHERE U.a = S.a) LIMIT 1": {("S", 1)},
+DEPTHS: dict[str, set[tuple[str, int]]] = {
+    # Of the columns outside, only S has b and s, only U has c.
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U WHERE U.a = S.b)": {("b", 1)},
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U WHERE c = s)": {("s", 1)},
+    "SELECT a FROM S WHERE a IN (SELECT a FROM U WHERE a = b)": {("b", 1)},
+    "SELECT a FROM S WHERE a > (SELECT MAX(U.a) FROM U WHERE c = S.s)": {("s", 1)},
+    "SELECT (SELECT MAX(U.a + S.b) FROM U) FROM S": {("b", 1)},
+    "SELECT COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM U WHERE U.a = S.b)) FROM S": {("b", 1)},
+    "SELECT S.a FROM S JOIN U ON EXISTS (SELECT 1 FROM R WHERE R.a = S.b AND R.r = U.c)": {
+        ("b", 1),
+        ("c", 1),
+    },
+    "SELECT b FROM S GROUP BY b HAVING EXISTS (SELECT 1 FROM U WHERE U.a = S.b)": {("b", 1)},
+    "SELECT a FROM S ORDER BY (SELECT MAX(U.a) FROM U WHERE U.a = S.b) LIMIT 1": {("b", 1)},
     # A query in FROM adds nothing: it is evaluated for the same row around it.
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM (SELECT a FROM U WHERE U.a = S.a) q)": {("S", 1)},
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM (SELECT a FROM U) q WHERE q.a = S.a)": {("S", 1)},
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM (SELECT a FROM U WHERE U.a = S.b) q)": {("b", 1)},
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM (SELECT a FROM U) q WHERE q.a = S.b)": {("b", 1)},
     # Each subquery in an expression adds one.
     """SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U WHERE EXISTS (
-         SELECT 1 FROM R WHERE R.a = S.a AND R.r = U.c))""": {("S", 2), ("U", 1)},
+         SELECT 1 FROM R WHERE R.a = S.b AND R.r = U.c))""": {("b", 2), ("c", 1)},
     """SELECT a FROM S WHERE EXISTS (SELECT 1 FROM (
-         SELECT a FROM U WHERE EXISTS (SELECT 1 FROM R WHERE R.a = S.a AND R.a = U.a)) q)""": {("S", 2), ("U", 1)},
-    """SELECT a FROM S GROUP BY a HAVING EXISTS (SELECT c FROM U GROUP BY c HAVING EXISTS (
-         SELECT 1 FROM R WHERE R.a = S.a AND R.r = U.c))""": {("S", 2), ("U", 1)},
-    "SELECT a FROM S WHERE a IN (SELECT a FROM U UNION SELECT a FROM R WHERE R.a = S.a)": {("S", 1)},
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U GROUP BY S.a, c HAVING c = S.s AND COUNT(*) > S.b)": {("S", 1)},
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U JOIN R ON U.a = S.a)": {("S", 1)},
+         SELECT a FROM U WHERE EXISTS (SELECT 1 FROM R WHERE R.a = S.b AND R.r = U.c)) q)""": {
+        ("b", 2),
+        ("c", 1),
+    },
+    """SELECT b FROM S GROUP BY b HAVING EXISTS (SELECT c FROM U GROUP BY c HAVING EXISTS (
+         SELECT 1 FROM R WHERE R.a = S.b AND R.r = U.c))""": {("b", 2), ("c", 1)},
+    "SELECT a FROM S WHERE a IN (SELECT a FROM U UNION SELECT a FROM R WHERE R.a = S.b)": {("b", 1)},
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U GROUP BY S.b, c HAVING c = S.s AND COUNT(*) > S.b)": {
+        ("b", 1),
+        ("s", 1),
+    },
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM U JOIN R ON U.a = S.b)": {("b", 1)},
     # Names are looked up from the inside out.
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM S WHERE S.a = a)": set(),
-    "SELECT S.a FROM S WHERE EXISTS (SELECT 1 FROM U AS S WHERE S.a = b)": {("S", 1)},
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM S WHERE S.a = b)": set(),
+    "SELECT S.a FROM S WHERE EXISTS (SELECT 1 FROM U AS S WHERE S.a = b)": {("b", 1)},
 }
 
 
 @pytest.mark.parametrize("query", DEPTHS)
 def test_depth_of_correlated_references(query: str, catalog: Catalog) -> None:
-    assert _outer_references(bind(query, catalog)) == DEPTHS[query]
+    outer = {(ref.name, ref.depth) for ref in _references(bind(query, catalog)) if ref.depth}
+    assert outer == DEPTHS[query]
 
 
-def _outer_references(tree: Rel) -> set[tuple[str, int]]:
-    """Return the table that each reference to a row around its query means, by its columns, and the depth."""
-    owners = {"a": "S", "b": "S", "s": "S", "c": "U"}
-    return {
-        ("U" if part.name == "a" and part.depth == 1 and _is_inner(tree, part) else owners[part.name], part.depth)
-        for node in nodes(tree)
-        for expression in bound.expressions(node)
-        for part in bound.walk(expression)
-        if isinstance(part, ColumnRef) and part.depth
-    }
-
-
-def _is_inner(tree: Rel, ref: ColumnRef) -> bool:
-    """Tell whether a reference to `a` lies two subqueries deep, so that the row around it is one of U."""
-    outer_queries = [query for part in parts(tree) if (query := getattr(part, "query", None))]
-    return any(
-        ref is part
-        for query in outer_queries
-        for inner in parts(query)
-        if (nested := getattr(inner, "query", None))
-        for part in parts(nested)
-    )
+def _references(tree: Rel) -> Iterator[ColumnRef]:
+    for node in nodes(tree):
+        for expression in bound.expressions(node):
+            yield from (part for part in bound.walk(expression) if isinstance(part, ColumnRef))
 
 
 def test_a_regrouped_reference_means_the_column_of_the_group(catalog: Catalog) -> None:
-    tree = bind("SELECT s FROM S GROUP BY b, s HAVING EXISTS (SELECT 1 FROM U WHERE U.c = S.s AND U.a > S.b)", catalog)
-    outer = {
-        (part.name, part.index)
-        for node in nodes(tree)
-        for expression in bound.expressions(node)
-        for part in bound.walk(expression)
-        if isinstance(part, ColumnRef) and part.depth == 1
-    }
+    tree = bind(
+        "SELECT s FROM S GROUP BY b, s HAVING EXISTS (SELECT 1 FROM U WHERE U.c = S.s AND U.a > S.b)", catalog
+    )
+    outer = {(ref.name, ref.index) for ref in _references(tree) if ref.depth == 1}
     assert outer == {("s", 1), ("b", 0)}
 
 
@@ -687,13 +686,17 @@ def test_subqueries(query: str, catalog: Catalog) -> None:
 BAD_SUBQUERIES = {
     "SELECT (SELECT a FROM U) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U)")],
     "SELECT (SELECT a FROM U GROUP BY a) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U GROUP BY a)")],
-    "SELECT (SELECT a FROM U ORDER BY a LIMIT 2) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U ORDER BY a LIMIT 2)")],
+    "SELECT (SELECT a FROM U ORDER BY a LIMIT 2) FROM S": [
+        ("BAD_SUBQUERY", "(SELECT a FROM U ORDER BY a LIMIT 2)")
+    ],
     "SELECT (SELECT MAX(a), 1 FROM U) FROM S": [("BAD_SUBQUERY", "(SELECT MAX(a), 1 FROM U)")],
     "SELECT a FROM S WHERE a IN (SELECT a, c FROM U)": [("COLUMN_COUNT", "a IN (SELECT a, c FROM U)")],
     "SELECT a FROM S WHERE s IN (SELECT a FROM U)": [("TYPE_MISMATCH", "s IN (SELECT a FROM U)")],
     "SELECT a FROM S, (SELECT S.a AS q FROM U)": [("UNKNOWN_TABLE", "S")],
     "WITH v AS (SELECT S.a AS q FROM U) SELECT 1 FROM S, v": [("UNKNOWN_TABLE", "S")],
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.a = MAX(S.b))": [("AGGREGATE_NOT_ALLOWED", "MAX(S.b)")],
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.a = MAX(S.b))": [
+        ("AGGREGATE_NOT_ALLOWED", "MAX(S.b)")
+    ],
 }
 
 
@@ -714,7 +717,10 @@ def test_both_notations_of_relation_to_stream_are_one(catalog: Catalog) -> None:
 
 def test_a_stream_inside_from_can_be_windowed_again(catalog: Catalog) -> None:
     tree = bind("SELECT COUNT(*) FROM Istream(SELECT a FROM S [Rows 5]) [Range 10 Seconds] q", catalog)
-    assert [str(node.spec) for node in nodes(tree) if isinstance(node, bound.Window)] == ["Range 10", "Rows 5"]
+    assert [str(node.spec) for node in nodes(tree) if isinstance(node, bound.Window)] == [
+        "Range 10",
+        "Rows 5",
+    ]
 
 
 def test_a_window_on_a_growing_subquery_implies_istream(catalog: Catalog) -> None:
@@ -740,7 +746,10 @@ def test_a_view_keeps_the_settings_it_was_made_under() -> None:
         SET range_bounds = half_open;
     """)
     tree = bind("SELECT closed.a FROM closed, S [Range 10]", catalog)
-    assert [str(node.spec) for node in nodes(tree) if isinstance(node, bound.Window)] == ["Range 11", "Range 10"]
+    assert [str(node.spec) for node in nodes(tree) if isinstance(node, bound.Window)] == [
+        "Range 11",
+        "Range 10",
+    ]
 
 
 # Odd inputs
@@ -771,7 +780,9 @@ def test_a_query_that_is_too_large_is_an_error_and_no_traceback(query: str, cata
 
 def test_deep_and_doubling_views_are_errors_and_no_tracebacks() -> None:
     catalog = tables()
-    deep = "".join(f"CREATE VIEW v{n + 1} AS SELECT a FROM {f'v{n}' if n else 'S'} WHERE a > {n};" for n in range(80))
+    deep = "".join(
+        f"CREATE VIEW v{n + 1} AS SELECT a FROM {f'v{n}' if n else 'S'} WHERE a > {n};" for n in range(80)
+    )
     doubling = "".join(
         f"CREATE VIEW v{n + 1} AS SELECT p.a FROM {f'v{n} p, v{n} q' if n else 'S p'};" for n in range(40)
     )
