@@ -92,6 +92,8 @@ class Select(Operator):
 
 
 class Project(Operator):
+    """Computes expressions of each row; duplicates stay."""
+
     kind: Literal["project"] = "project"
     items: tuple[ExprField, ...]
 
@@ -105,6 +107,8 @@ class SeqWindow(Operator):
 
 
 class BinaryJoin(Operator):
+    """Pairs of rows with equal keys that satisfy the residual; outer joins pad with NULLs."""
+
     kind: Literal["binary-join"] = "binary-join"
     join: Literal["inner", "left", "right", "full"]
     left_keys: tuple[ExprField, ...]
@@ -113,6 +117,8 @@ class BinaryJoin(Operator):
 
 
 class SemiJoin(Operator):
+    """The left rows that have a match on the right."""
+
     kind: Literal["semijoin"] = "semijoin"
     left_keys: tuple[ExprField, ...]
     right_keys: tuple[ExprField, ...]
@@ -120,6 +126,8 @@ class SemiJoin(Operator):
 
 
 class AntiJoin(Operator):
+    """The left rows that have no match on the right."""
+
     kind: Literal["antijoin"] = "antijoin"
     left_keys: tuple[ExprField, ...]
     right_keys: tuple[ExprField, ...]
@@ -144,23 +152,34 @@ class StreamJoin(Operator):
 
 
 class Union(Operator):
+    """All rows of both inputs."""
+
     kind: Literal["union"] = "union"
 
 
 class Except(Operator):
+    """The rows of the left input, each as often as it occurs there more than on the right."""
+
     kind: Literal["except"] = "except"
 
 
 class Intersect(Operator):
+    """The rows of both inputs, each as often as it occurs in the one where it is rarer."""
+
     kind: Literal["intersect"] = "intersect"
 
 
 class DuplicateEliminate(Operator):
+    """Every row once."""
+
     kind: Literal["duplicate-eliminate"] = "duplicate-eliminate"
 
 
 class Aggregate(Operator):
-    """`seen` lists the sources whose first element brings the row of an ungrouped aggregate."""
+    """One row for each group, or one row for all.
+
+    `seen` lists the sources whose first element brings the row of an ungrouped aggregate.
+    """
 
     kind: Literal["aggregate"] = "aggregate"
     keys: tuple[ExprField, ...]
@@ -170,7 +189,7 @@ class Aggregate(Operator):
 
 
 class TopN(Operator):
-    """Of all rows, or of each partition; with `numbered` the last column is the row's number."""
+    """The first rows of all, or of each partition; with `numbered` the last column is the row's number."""
 
     kind: Literal["top-n"] = "top-n"
     partition: tuple[int, ...]
@@ -180,10 +199,14 @@ class TopN(Operator):
 
 
 class IStream(Operator):
+    """The rows that enter a relation, net of what leaves it at the same instant."""
+
     kind: Literal["i-stream"] = "i-stream"
 
 
 class DStream(Operator):
+    """The rows that leave a relation, net of what enters it at the same instant."""
+
     kind: Literal["d-stream"] = "d-stream"
 
 
@@ -195,6 +218,8 @@ class Tick(_Model):
 
 
 class RStream(Operator):
+    """The whole relation, at every tick or at the instants of its clock."""
+
     kind: Literal["r-stream"] = "r-stream"
     every_tick: bool
     clock: tuple[Tick, ...]

@@ -21,7 +21,7 @@ CREATE RELATION R (a INT NOT NULL, r STRING);
 CREATE RELATION L (a INT, l STRING, at INT, sign STRING) TIMESTAMP BY at SIGN BY sign;
 REGISTER STREAM O (a INT, b INT);
 """
-"""Streams on integer time (S, U), on TIMESTAMP time (E), in STREAM's form (O); a static relation and a log."""
+"""Streams on integer time (S, U) and on TIMESTAMP time (E), STREAM's form (O); a static table and a log."""
 
 
 def tables(more: str = "") -> Catalog:

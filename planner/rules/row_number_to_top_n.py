@@ -75,7 +75,9 @@ def _limited(rel: Rel, limits: Limits) -> Rel:
         case Join() | KeyedJoin():
             width = len(rel.left.schema)
             on_the_right = {at - width: limit for at, limit in limits.items() if at >= width}
-            return _on_both_sides(rel, {at: limit for at, limit in limits.items() if at < width}, on_the_right)
+            return _on_both_sides(
+                rel, {at: limit for at, limit in limits.items() if at < width}, on_the_right
+            )
     return rel
 
 
@@ -102,7 +104,9 @@ def _number_column(rel: Rel) -> int | None:
             return _number_column(rel.input)
         case Project():
             below = _number_column(rel.input)
-            places = [at for at, item in enumerate(rel.items) if below is not None and _is_column(item, below)]
+            places = [
+                at for at, item in enumerate(rel.items) if below is not None and _is_column(item, below)
+            ]
             return places[0] if places else None
     return None
 
