@@ -51,8 +51,7 @@ def _row(what: str, value: float, unit: str, target: str) -> None:
 def _script(statements: int) -> str:
     queries = list(TYPICAL.values())
     registered = (
-        f"REGISTER QUERY q{at} AS {queries[at % len(queries)]};"
-        for at in range(statements - STREAMS.count(";"))
+        f"REGISTER QUERY q{at} AS {queries[at % len(queries)]};" for at in range(statements - STREAMS.count(";"))
     )
     return STREAMS + "\n".join(registered)
 
@@ -69,6 +68,4 @@ def _median(run: Callable[[], object], times: int) -> float:
 
 def _import_seconds() -> float:
     code = "import time; start = time.perf_counter(); import cql; print(time.perf_counter() - start)"
-    return float(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)

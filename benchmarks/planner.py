@@ -13,8 +13,7 @@ from planner.network import Network
 from planner.plan import combine, compile_query
 
 STREAMS = "".join(
-    f"CREATE STREAM s{at} (k INT, v INT, w DOUBLE, name STRING, t TIMESTAMP) TIMESTAMP BY t;"
-    for at in range(5)
+    f"CREATE STREAM s{at} (k INT, v INT, w DOUBLE, name STRING, t TIMESTAMP) TIMESTAMP BY t;" for at in range(5)
 )
 
 MIX = (

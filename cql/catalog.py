@@ -197,10 +197,17 @@ class Catalog(BaseModel):
         if found:
             return found
         known = [query.name for query in self.queries.values()]
-        raise fail(Code.UNKNOWN_QUERY, f"there is no query '{name}'", span,
-                   hint=None if nearest(name, known) else f"registered so far: {', '.join(known[:8])}" if known
-                   else "register one: REGISTER QUERY name AS query",
-                   candidates=nearest(name, known))
+        raise fail(
+            Code.UNKNOWN_QUERY,
+            f"there is no query '{name}'",
+            span,
+            hint=None
+            if nearest(name, known)
+            else f"registered so far: {', '.join(known[:8])}"
+            if known
+            else "register one: REGISTER QUERY name AS query",
+            candidates=nearest(name, known),
+        )
 
     def dependants(self, name: str) -> list[str]:
         """Return the views and queries that use a stream, relation or view directly."""
@@ -215,20 +222,30 @@ class Catalog(BaseModel):
         taken = self.find(name)
         if taken:
             what = type(taken).__name__.removesuffix("Def").lower()
-            raise fail(Code.DUPLICATE_NAME, f"there is a {what} '{taken.name}' already", span,
-                       hint=f"choose another name, or DROP {what.upper()} {taken.name} first")
+            raise fail(
+                Code.DUPLICATE_NAME,
+                f"there is a {what} '{taken.name}' already",
+                span,
+                hint=f"choose another name, or DROP {what.upper()} {taken.name} first",
+            )
 
     def define(self, definition: Table | QueryDef) -> None:
         """Add a definition."""
         homes: dict[type, dict[str, Any]] = {
-            StreamDef: self.streams, RelationDef: self.relations, ViewDef: self.views, QueryDef: self.queries,
+            StreamDef: self.streams,
+            RelationDef: self.relations,
+            ViewDef: self.views,
+            QueryDef: self.queries,
         }
         homes[type(definition)][definition.name.casefold()] = definition
 
     def drop(self, kind: str, name: str, span: Span = NO_SPAN) -> None:
         """Remove a stream, relation, view or query; raises if it is used or not there."""
         homes: dict[str, dict[str, Any]] = {
-            "STREAM": self.streams, "RELATION": self.relations, "VIEW": self.views, "QUERY": self.queries,
+            "STREAM": self.streams,
+            "RELATION": self.relations,
+            "VIEW": self.views,
+            "QUERY": self.queries,
         }
         home = homes[kind]
         if name.casefold() not in home:
@@ -237,13 +254,18 @@ class Catalog(BaseModel):
             other = self.find(name)
             if other:
                 actual = type(other).__name__.removesuffix("Def")
-                raise fail(Code.UNKNOWN_TABLE, f"'{other.name}' is a {actual.lower()}, not a {kind.lower()}", span,
-                           hint=f"write DROP {actual.upper()} {other.name}")
+                raise fail(
+                    Code.UNKNOWN_TABLE,
+                    f"'{other.name}' is a {actual.lower()}, not a {kind.lower()}",
+                    span,
+                    hint=f"write DROP {actual.upper()} {other.name}",
+                )
             self.table(name, span)
         users = [] if kind == "QUERY" else self.dependants(name)
         if users:
-            raise fail(Code.IN_USE, f"'{name}' is used by {', '.join(users)}", span,
-                       hint=f"drop {', '.join(users)} first")
+            raise fail(
+                Code.IN_USE, f"'{name}' is used by {', '.join(users)}", span, hint=f"drop {', '.join(users)} first"
+            )
         del home[name.casefold()]
 
     def set(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> None:
@@ -259,8 +281,12 @@ class Catalog(BaseModel):
     # Functions of the user
 
     def function(
-        self, code: Code_ | None = None, *, name: str | None = None,
-        arguments: Sequence[str] | None = None, returns: str | None = None,
+        self,
+        code: Code_ | None = None,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
     ) -> Any:
         """Register a Python function, by call or as a decorator.
 
@@ -271,6 +297,7 @@ class Catalog(BaseModel):
         >>> catalog.functions["double"].returns
         'BIGINT'
         """
+
         def register(code: Code_) -> Code_:
             made = make_function(code, name, arguments, returns)
             self._check_function_name(made.name)
@@ -280,10 +307,15 @@ class Catalog(BaseModel):
         return register if code is None else register(code)
 
     def aggregate(
-        self, code: Class_ | None = None, *, name: str | None = None,
-        arguments: Sequence[str] | None = None, returns: str | None = None,
+        self,
+        code: Class_ | None = None,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
     ) -> Any:
         """Register an aggregate class (see `cql.functions.user`), by call or as a decorator."""
+
         def register(code: Class_) -> Class_:
             made = make_aggregate(code, name, arguments, returns)
             self._check_function_name(made.name)
@@ -295,8 +327,11 @@ class Catalog(BaseModel):
     def _check_function_name(self, name: str) -> None:
         key = name.casefold()
         if key in CALLABLE or key in AGGREGATES:
-            raise fail(Code.DUPLICATE_NAME, f"there is a built-in function '{name}' already",
-                       hint="register yours with another name: name='..'")
+            raise fail(
+                Code.DUPLICATE_NAME,
+                f"there is a built-in function '{name}' already",
+                hint="register yours with another name: name='..'",
+            )
         if key in self.functions or key in self.aggregates:
             raise fail(Code.DUPLICATE_NAME, f"there is a function '{name}' already")
 
@@ -316,8 +351,11 @@ class Catalog(BaseModel):
         except ValueError as error:
             raise fail(Code.BAD_DEFINITION, f"this is not a catalog: {error}") from None
         if catalog.version != FORMAT_VERSION:
-            raise fail(Code.BAD_DEFINITION, f"this catalog has format version {catalog.version}",
-                       hint=f"this program reads version {FORMAT_VERSION}")
+            raise fail(
+                Code.BAD_DEFINITION,
+                f"this catalog has format version {catalog.version}",
+                hint=f"this program reads version {FORMAT_VERSION}",
+            )
         rebind(catalog)
         return catalog
 

@@ -118,8 +118,9 @@ def interval_part(amount: str, unit: str) -> tuple[str, Unit]:
     """Return one amount with its unit, checked."""
     found = UNIT_WORDS.get(unit.lower())
     if found is None:
-        raise BadInterval(f"'{unit}' is not a unit of time; use microseconds, milliseconds, seconds, "
-                          "minutes, hours or days")
+        raise BadInterval(
+            f"'{unit}' is not a unit of time; use microseconds, milliseconds, seconds, minutes, hours or days"
+        )
     try:
         Decimal(amount)
     except InvalidOperation:

@@ -21,12 +21,20 @@ enableDateTimeParsingFallback multiLine encoding charset lineSep samplingRatio l
 SOURCE_OPTIONS: dict[str, frozenset[str]] = {
     name: frozenset(" ".join(words).split())
     for name, words in {
-        "csv": (_FILES, _PARSED, """sep delimiter quote escape comment header inferSchema preferDate enforceSchema
+        "csv": (
+            _FILES,
+            _PARSED,
+            """sep delimiter quote escape comment header inferSchema preferDate enforceSchema
             ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue nanValue positiveInf negativeInf maxColumns
-            maxCharsPerColumn charToEscapeQuoteEscaping emptyValue unescapedQuoteHandling"""),
-        "json": (_FILES, _PARSED, """primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames
+            maxCharsPerColumn charToEscapeQuoteEscaping emptyValue unescapedQuoteHandling""",
+        ),
+        "json": (
+            _FILES,
+            _PARSED,
+            """primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames
             allowSingleQuotes allowNumericLeadingZeros allowBackslashEscapingAnyCharacter
-            allowUnquotedControlChars dropFieldIfAllNull allowNonNumericNumbers"""),
+            allowUnquotedControlChars dropFieldIfAllNull allowNonNumericNumbers""",
+        ),
         "parquet": (_FILES, "mergeSchema datetimeRebaseMode int96RebaseMode"),
         "rate": ("rowsPerSecond rampUpTime numPartitions",),
         "socket": ("host port includeTimestamp",),
@@ -36,7 +44,11 @@ SOURCE_OPTIONS: dict[str, frozenset[str]] = {
 """The source formats whose options are known; `stream` is STREAM's own file format."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
-    "csv": ("path",), "json": ("path",), "parquet": ("path",), "stream": ("path",), "socket": ("host", "port"),
+    "csv": ("path",),
+    "json": ("path",),
+    "parquet": ("path",),
+    "stream": ("path",),
+    "socket": ("host", "port"),
 }
 
 LATER_QUERY_OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "memory", "utility")
@@ -69,8 +81,12 @@ def read_options(options: Sequence[ast.Option]) -> dict[str, str]:
         seen.add(option.key.key)
         text = option_text(option.value)
         if text is None:
-            raise fail(Code.BAD_OPTION_VALUE, f"the option '{option.key.text}' takes a plain value",
-                       option.value.span, hint="write it in single quotes")
+            raise fail(
+                Code.BAD_OPTION_VALUE,
+                f"the option '{option.key.text}' takes a plain value",
+                option.value.span,
+                hint="write it in single quotes",
+            )
         found[option.key.text] = text
     return found
 
@@ -84,8 +100,14 @@ def check_source_options(format_name: str, options: Sequence[ast.Option], span: 
     given = {option.key.key for option in options}
     for needed in REQUIRED.get(format_name, ()):
         if needed not in given:
-            problems.append(Diagnostic(Code.BAD_DEFINITION, f"the format {format_name} needs the option '{needed}'",
-                                       span, f"write FROM {format_name} OPTIONS ({needed} '..')"))
+            problems.append(
+                Diagnostic(
+                    Code.BAD_DEFINITION,
+                    f"the format {format_name} needs the option '{needed}'",
+                    span,
+                    f"write FROM {format_name} OPTIONS ({needed} '..')",
+                )
+            )
     if problems:
         raise CqlError(problems)
 
@@ -94,8 +116,12 @@ def check_query_options(options: Sequence[ast.Option]) -> None:
     """Raise for options that a registered query does not have."""
     for option in options:
         if option.key.key in LATER_QUERY_OPTIONS:
-            raise fail(Code.NOT_AVAILABLE, f"'{option.key.text}' belongs to the load shedder, which this version "
-                       "does not have yet", option.key.span, hint="leave it out for now")
+            raise fail(
+                Code.NOT_AVAILABLE,
+                f"'{option.key.text}' belongs to the load shedder, which this version does not have yet",
+                option.key.span,
+                hint="leave it out for now",
+            )
     problems = _unknown(options, LATER_QUERY_OPTIONS, "a query")
     if problems:
         raise CqlError(problems)
@@ -106,8 +132,13 @@ def _unknown(options: Sequence[ast.Option], known: Iterable[str], owner: str) ->
     names = sorted(known)
     listed = f"its options are {', '.join(names)}" if len(names) <= 10 else None
     return [
-        Diagnostic(Code.UNKNOWN_OPTION, f"{owner} has no option '{option.key.text}'", option.key.span,
-                   None if nearest(option.key.text, names) else listed, nearest(option.key.text, names))
+        Diagnostic(
+            Code.UNKNOWN_OPTION,
+            f"{owner} has no option '{option.key.text}'",
+            option.key.span,
+            None if nearest(option.key.text, names) else listed,
+            nearest(option.key.text, names),
+        )
         for option in options
         if option.key.key not in spelled
     ]

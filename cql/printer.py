@@ -260,9 +260,7 @@ def _row(node: ast.Row) -> str:
 @_prints(ast.Case)
 def _case(node: ast.Case) -> str:
     branches = [f"WHEN {to_text(when)} THEN {to_text(then)}" for when, then in node.branches]
-    return _clauses(
-        _clause("CASE", node.operand) or "CASE", *branches, _clause("ELSE", node.otherwise), "END"
-    )
+    return _clauses(_clause("CASE", node.operand) or "CASE", *branches, _clause("ELSE", node.otherwise), "END")
 
 
 @_prints(ast.Cast)

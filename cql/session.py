@@ -96,11 +96,7 @@ class Session:
         """Run one statement; raises without having changed anything."""
         match statement:
             case (
-                ast.CreateStream()
-                | ast.CreateRelation()
-                | ast.RegisterTable()
-                | ast.CreateView()
-                | ast.RegisterQuery()
+                ast.CreateStream() | ast.CreateRelation() | ast.RegisterTable() | ast.CreateView() | ast.RegisterQuery()
             ):
                 return self._define(statement, statement)
             case ast.QueryStatement():
@@ -158,41 +154,83 @@ class Session:
     def _show(self, statement: ast.Show) -> Listing:
         match statement.what:
             case "STREAMS":
-                return _listing(("stream", "columns", "timestamp", "delay", "source"), (
-                    (s.name, _columns(s.scan().schema), s.timestamp or "(first column)",
-                     f"{s.delay} {'s' if s.time.name == 'INTEGER' else 'us'}", s.source.format if s.source else "")
-                    for s in self.catalog.streams.values()))
+                return _listing(
+                    ("stream", "columns", "timestamp", "delay", "source"),
+                    (
+                        (
+                            s.name,
+                            _columns(s.scan().schema),
+                            s.timestamp or "(first column)",
+                            f"{s.delay} {'s' if s.time.name == 'INTEGER' else 'us'}",
+                            s.source.format if s.source else "",
+                        )
+                        for s in self.catalog.streams.values()
+                    ),
+                )
             case "RELATIONS":
-                return _listing(("relation", "columns", "changes", "source"), (
-                    (r.name, _columns(r.scan().schema), "signed log" if r.time else "static",
-                     r.source.format if r.source else "") for r in self.catalog.relations.values()))
+                return _listing(
+                    ("relation", "columns", "changes", "source"),
+                    (
+                        (
+                            r.name,
+                            _columns(r.scan().schema),
+                            "signed log" if r.time else "static",
+                            r.source.format if r.source else "",
+                        )
+                        for r in self.catalog.relations.values()
+                    ),
+                )
             case "VIEWS":
-                return _listing(("view", "kind", "columns", "query"), (
-                    (v.name, result_kind(v.tree), _columns(v.tree.schema), v.text)
-                    for v in self.catalog.views.values()))
+                return _listing(
+                    ("view", "kind", "columns", "query"),
+                    (
+                        (v.name, result_kind(v.tree), _columns(v.tree.schema), v.text)
+                        for v in self.catalog.views.values()
+                    ),
+                )
             case "QUERIES":
-                return _listing(("query", "kind", "columns", "into", "text"), (
-                    (q.name, result_kind(q.tree), _columns(q.tree.schema), q.sink.format if q.sink else "", q.text)
-                    for q in self.catalog.queries.values()))
+                return _listing(
+                    ("query", "kind", "columns", "into", "text"),
+                    (
+                        (q.name, result_kind(q.tree), _columns(q.tree.schema), q.sink.format if q.sink else "", q.text)
+                        for q in self.catalog.queries.values()
+                    ),
+                )
             case "FUNCTIONS":
                 return self._functions()
             case "SETTINGS":
-                return _listing(("setting", "value", "values", "meaning"), (
-                    (name, str(getattr(self.catalog.settings, name)), Settings.values_of(name), info.description or "")
-                    for name, info in Settings.model_fields.items()))
+                return _listing(
+                    ("setting", "value", "values", "meaning"),
+                    (
+                        (
+                            name,
+                            str(getattr(self.catalog.settings, name)),
+                            Settings.values_of(name),
+                            info.description or "",
+                        )
+                        for name, info in Settings.model_fields.items()
+                    ),
+                )
             case "STATS":
-                raise fail(Code.NOT_AVAILABLE, "statistics come with the runtime, which this version does not have yet",
-                           statement.span)
-        raise fail(Code.UNKNOWN_OPTION, f"there is nothing called {statement.what} to show", statement.span,
-                   hint=f"SHOW takes {one_of(SHOWABLE)}", candidates=nearest(statement.what, SHOWABLE, most=1))
+                raise fail(
+                    Code.NOT_AVAILABLE,
+                    "statistics come with the runtime, which this version does not have yet",
+                    statement.span,
+                )
+        raise fail(
+            Code.UNKNOWN_OPTION,
+            f"there is nothing called {statement.what} to show",
+            statement.span,
+            hint=f"SHOW takes {one_of(SHOWABLE)}",
+            candidates=nearest(statement.what, SHOWABLE, most=1),
+        )
 
     def _functions(self) -> Listing:
         rows = [(name, "scalar", f.usage, f.description) for name, f in CALLABLE.items()]
         rows += [(name, "aggregate", f.usage, f.description) for name, f in AGGREGATES.items()]
         for kind, home in (("your scalar", self.catalog.functions), ("your aggregate", self.catalog.aggregates)):
             rows += [
-                (u.name, kind, f"{u.name}({', '.join(u.arguments)}) -> {u.returns}", u.location)
-                for u in home.values()
+                (u.name, kind, f"{u.name}({', '.join(u.arguments)}) -> {u.returns}", u.location) for u in home.values()
             ]
         return _listing(("function", "kind", "usage", "meaning"), rows)
 
@@ -210,8 +248,10 @@ class Session:
             case _:
                 self.catalog.table(name.text, name.span, also=[q.name for q in self.catalog.queries.values()])
                 raise AssertionError("table() raises for unknown names")
-        return _listing(("column", "type", "null", "note"), (
-            (f.name, str(f.type), "yes" if f.nullable else "no", notes.get(f.name, "")) for f in schema))
+        return _listing(
+            ("column", "type", "null", "note"),
+            ((f.name, str(f.type), "yes" if f.nullable else "no", notes.get(f.name, "")) for f in schema),
+        )
 
 
 def _names_defined(statement: ast.Statement) -> set[str]:

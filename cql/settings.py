@@ -43,9 +43,13 @@ class Settings(BaseModel):
         name = key.lower()
         known = type(self).model_fields
         if name not in known:
-            raise fail(Code.UNKNOWN_OPTION, f"there is no setting '{key}'", key_span,
-                       candidates=nearest(name, known), hint=None if nearest(name, known) else
-                       "SHOW SETTINGS lists them")
+            raise fail(
+                Code.UNKNOWN_OPTION,
+                f"there is no setting '{key}'",
+                key_span,
+                candidates=nearest(name, known),
+                hint=None if nearest(name, known) else "SHOW SETTINGS lists them",
+            )
         if isinstance(value, str):
             value = value.lower()
         try:

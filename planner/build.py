@@ -65,10 +65,7 @@ class Builder:
         made = self._add(
             op.Output,
             [self._local(built)],
-            [
-                c.model_copy(update={"name": f.name})
-                for c, f in zip(built.operator.columns, plan.schema, strict=True)
-            ],
+            [c.model_copy(update={"name": f.name}) for c, f in zip(built.operator.columns, plan.schema, strict=True)],
             plan.is_stream,
             query=query,
         )
@@ -96,6 +93,7 @@ class Builder:
             case bound.Distinct():
                 return self._keyed(op.DuplicateEliminate, [node.input], node, demand)
             case bound.SetOperation():
+                kind: dict[SetKind, type[op.Operator]]
                 kind = {SetKind.UNION: op.Union, SetKind.EXCEPT: op.Except, SetKind.INTERSECT: op.Intersect}
                 return self._keyed(kind[node.kind], [node.left, node.right], node, demand)
             case bound.TopN():
@@ -140,8 +138,7 @@ class Builder:
             return below
         names = [c.name for c in below.operator.columns]
         described = [
-            op.Column(name=expression_text(item, names), type=item.type, nullable=item.nullable)
-            for item in node.items
+            op.Column(name=expression_text(item, names), type=item.type, nullable=item.nullable) for item in node.items
         ]
         made = self._add(op.Project, [self._local(below)], described, node.is_stream, items=node.items)
         outputs = columns(node)
@@ -154,7 +151,7 @@ class Builder:
     # Windows
 
     def _window(self, node: bound.Window, demand: Demand) -> Built:
-        everything = columns(node)
+        everything: tuple[Expr, ...] = columns(node)
         match node.spec:
             case bound.UnboundedSpec():
                 return self.build(node.input, demand)
@@ -172,9 +169,7 @@ class Builder:
             if below.partitioning.mode != "free":
                 return self._made_window(node, self._local(below), below.partitioning)
             if demand == ONE_BUCKET:
-                return self._made_window(
-                    node, self._to_single(below), SINGLE, "its reader runs in one bucket"
-                )
+                return self._made_window(node, self._to_single(below), SINGLE, "its reader runs in one bucket")
         routed, partitioning = self._to_keys(below, keys)
         return self._made_window(node, routed, partitioning)
 
@@ -244,8 +239,7 @@ class Builder:
             return Built(made, SINGLE)
         starts = [sum(len(rel.schema) for rel in node.relations[:at]) for at in range(len(node.relations))]
         visible = tuple(
-            frozenset(shifted(keys[at], start) for keys, start in zip(node.keys, starts, strict=True))
-            for at in order
+            frozenset(shifted(keys[at], start) for keys, start in zip(node.keys, starts, strict=True)) for at in order
         )
         return Built(made, Partitioning("hash", visible))
 
@@ -301,9 +295,7 @@ class Builder:
         order = order or list(wanted)
         chosen = [tuple(own[at] for at in order) for own in keys]
         routed = [
-            self._local(built)
-            if _key_order(built.partitioning, own) == order
-            else self._sent(built, "hash", used)
+            self._local(built) if _key_order(built.partitioning, own) == order else self._sent(built, "hash", used)
             for built, own, used in zip(lower, keys, chosen, strict=True)
         ]
         return self._levelled(lower, routed, chosen), order, None
@@ -325,13 +317,9 @@ class Builder:
     def _aggregate(self, node: bound.Aggregate, demand: Demand) -> Built:
         names = [f.name for f in node.input.schema]
         described = [
-            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable)
-            for key in node.keys
-        ] + [
-            op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable)
-            for call in node.calls
-        ]
-        more = {
+            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
+        ] + [op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable) for call in node.calls]
+        more: dict[str, Any] = {
             "keys": node.keys,
             "calls": node.calls,
             "empty_row": bound.EmptyRow.NEVER if node.keys else node.empty_row,
@@ -343,9 +331,7 @@ class Builder:
             made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=reason, **more)
             return Built(made, SINGLE)
         groups = columns(node)[: len(node.keys)]
-        chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(
-            range(len(groups))
-        )
+        chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(range(len(groups)))
         keys = tuple(node.keys[at] for at in chosen)
         below = self.build(node.input, keys)
         routed, partitioning = self._to_keys(below, node.keys, keys)
@@ -359,9 +345,7 @@ class Builder:
     def _keyed(self, kind: type[op.Operator], relations: Sequence[Rel], node: Rel, demand: Demand) -> Built:
         """Operators that bring equal rows together: any of the columns can be the keys."""
         everything = columns(node)
-        chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(
-            range(len(everything))
-        )
+        chosen = [at for at, c in enumerate(everything) if demand and c in demand] or list(range(len(everything)))
         keys = [tuple(columns(rel)[at] for at in range(len(everything))) for rel in relations]
         lower = self._joined_inputs(relations, keys, chosen)
         if len(lower) == 1:
@@ -383,7 +367,7 @@ class Builder:
         described = list(below.operator.columns)
         if number:
             described.append(op.Column(name=number, type=node.schema[-1].type, nullable=False))
-        more = {
+        more: dict[str, Any] = {
             "partition": partition,
             "keys": tuple(op.SortBy.of(key) for key in node.keys),
             "limit": node.limit,
@@ -466,7 +450,7 @@ class Builder:
         )
         return self.operators.setdefault(made.id, made)
 
-    def _placed(self, inputs: Sequence[op.Input]) -> tuple[str, int]:
+    def _placed(self, inputs: Sequence[op.Input]) -> tuple[op.Placement, int]:
         """Return where an operator with these inputs runs, and at what level."""
         below = [(edge, self.operators[edge.operator]) for edge in inputs]
         if all(edge.route == "local" and operator.placement == "source" for edge, operator in below):
@@ -515,9 +499,7 @@ def _split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]
     return left, {replace(k, index=k.index - width) for k in refs if k.index >= width}
 
 
-def _wanted(
-    keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]
-) -> list[int]:
+def _wanted(keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]) -> list[int]:
     """Return which keys to partition by: those that the reader demands too, or all of them."""
     pairs = list(zip(*keys, strict=True))
     asked = [at for at, (a, b) in enumerate(pairs) if a in demand[0] or b in demand[1]]
@@ -560,8 +542,6 @@ def _clock(builder: Builder, node: Rel) -> tuple[op.Tick, ...]:
             return ()
         return (op.Tick(source=builder._source(node).operator.id),)
     if isinstance(node, bound.Window) and isinstance(node.spec, bound.RangeSpec) and node.spec.slide:
-        return tuple(
-            op.Tick(source=source, slide=node.spec.slide) for source in _sources(builder, node.input)
-        )
+        return tuple(op.Tick(source=source, slide=node.spec.slide) for source in _sources(builder, node.input))
     ticks = [tick for below in bound.direct_inputs(node) for tick in _clock(builder, below)]
     return tuple(dict.fromkeys(ticks))

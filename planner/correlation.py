@@ -4,11 +4,11 @@ The row around a subquery is a constant in it. `pulled` makes of a subquery a re
 outside, and predicates that do: for each row around, the rows of the subquery are those rows of the relation
 for which the predicates hold. Predicates rise through filters, projections and inner joins. Through DISTINCT,
 GROUP BY and LIMIT rise only those of the form `inner = outer`: the operator then works within each value of
-`inner`. Through windows, set operations and the optional side of an outer join nothing rises; that is an error,
-which rules take as "does not apply" and `require_no_subqueries`, when all rules are done, lets through.
+`inner`. Through windows, set operations and the optional side of an outer join nothing rises; that is an
+error, which rules take as "does not apply" and `require_no_subqueries`, when all rules are done, lets through.
 
-In what is pulled, references of depth 0 are to the relation and those of depth 1, 2, .. to the queries around,
-as in the subquery itself.
+In what is pulled, references of depth 0 are to the relation and those of depth 1, 2, .. to the queries
+around, as in the subquery itself.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A subquery taken apart: its relation, its columns over that relation, and what its rows must satisfy."""
+    """A subquery taken apart: a relation, its columns over that relation, and what its rows must satisfy."""
 
     relation: Rel
     columns: tuple[Expr, ...]
@@ -80,7 +80,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Pulled predicates by their form: `inner = outer` pairs, those that read the outside only, and the rest."""
+    """Pulled predicates by form: pairs `inner = outer`, those that read the outside only, and the others."""
 
     inner: tuple[Expr, ...]
     outer: tuple[Expr, ...]
@@ -163,7 +163,7 @@ def _sides(predicate: Expr) -> tuple[Expr, Expr] | None:
 
 
 def placed(expression: Expr, items: Sequence[Expr]) -> Expr:
-    """Return a pulled expression in the query around: `items` are its columns there, what was outside is there."""
+    """Return a pulled expression as one of the query around, in which `items` are the relation's columns."""
 
     def change(part: Expr, depth: int) -> Expr | None:
         assert depth == 0, "subqueries inside have to be gone"
@@ -187,9 +187,7 @@ def deepened(expression: Expr) -> Expr:
 
 def key_names(keys: Sequence[Expr]) -> tuple[str, ...]:
     """Return names for columns that hold some expressions."""
-    return tuple(
-        key.name if isinstance(key, ColumnRef) and key.name else f"key{at}" for at, key in enumerate(keys)
-    )
+    return tuple(key.name if isinstance(key, ColumnRef) and key.name else f"key{at}" for at, key in enumerate(keys))
 
 
 # Through operators
@@ -270,9 +268,7 @@ def _within_keys(query: Distinct | TopN | GroupTopN | RowNumber) -> Pulled:
             relation = replace(query, input=table, partition=query.partition + within)
     numbers = range(len(table.schema), len(relation.schema))
     items = tuple(column(relation, at) for at in (*range(width), *numbers))
-    rising = tuple(
-        equality(outer, column(relation, at)) for at, outer in zip(within, found.outer, strict=True)
-    )
+    rising = tuple(equality(outer, column(relation, at)) for at, outer in zip(within, found.outer, strict=True))
     return Pulled(relation, items, rising + found.outside)
 
 
@@ -290,7 +286,7 @@ def _aggregated(query: Aggregate) -> Pulled:
 
 
 def grouped(query: Aggregate) -> tuple[Aggregate, Correlation]:
-    """Return a correlated aggregate for each value of what it is correlated by: those keys come after its own."""
+    """Return an aggregate for each value of what it is correlated by: those keys come after its own."""
     inner = pulled(query.input, Need.BAG)
     found = _only_pairs(inner, query)
     keys = tuple(substituted(key, inner.columns) for key in query.keys)
@@ -305,9 +301,7 @@ def grouped(query: Aggregate) -> tuple[Aggregate, Correlation]:
 
 def _call_over(call: AggregateCall, items: Sequence[Expr]) -> AggregateCall:
     condition = None if call.filter is None else substituted(call.filter, items)
-    return replace(
-        call, arguments=tuple(substituted(argument, items) for argument in call.arguments), filter=condition
-    )
+    return replace(call, arguments=tuple(substituted(argument, items) for argument in call.arguments), filter=condition)
 
 
 def _only_pairs(inner: Pulled, query: Rel) -> Correlation:
@@ -322,7 +316,7 @@ def _only_pairs(inner: Pulled, query: Rel) -> Correlation:
 
 @dataclass(frozen=True, slots=True)
 class SingleGroup:
-    """A query of one row at most: an aggregate without keys, conditions on its row, and columns made from it."""
+    """A query of one row at most: an aggregate without keys, conditions on its row, columns made of it."""
 
     aggregate: Aggregate
     conditions: tuple[Expr, ...]
@@ -353,7 +347,7 @@ _JOIN_INSTEAD = "join the two in FROM and aggregate there"
 
 
 def require_no_subqueries(rel: Rel) -> None:
-    """Raise CANNOT_DECORRELATE if an expression of a plan still holds a subquery: the innermost one, and why."""
+    """Raise CANNOT_DECORRELATE if an expression of a plan still holds a subquery, and say why it does."""
     for below in (*direct_inputs(rel), *subqueries(rel)):
         require_no_subqueries(below)
     for expression in expressions(rel):

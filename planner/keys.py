@@ -26,7 +26,7 @@ from planner.logical import GroupTopN, JoinType, KeyedJoin
 
 
 def key_of(rel: Rel) -> frozenset[int] | None:
-    """Return columns of which no two rows of a relation, at any instant, have the same values; None if unknown.
+    """Return columns of which no two rows of a relation have the same values at any instant, or None.
 
     No columns at all means that there is one row at most.
     """

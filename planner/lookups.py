@@ -1,8 +1,8 @@
 """What subqueries yield, joined to the query around them as further columns.
 
-A rule says how one subquery is joined to a relation; `with_lookups` does it for all of a node's expressions and
-projects the further columns away again. In a condition of an outer join a subquery is computed on the side it
-depends on, before the join.
+A rule says how one subquery is joined to a relation; `with_lookups` does it for all of a node's expressions
+and projects the further columns away again. In a condition of an outer join a subquery is computed on the side
+it depends on, before the join.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def existence(term: Expr) -> tuple[JoinType, Exists] | None:
 
 
 def half_joined(kind: JoinType, relation: Rel, exists: Exists) -> KeyedJoin:
-    """Return the rows of a relation for which a subquery has a row (SEMI) or has none (ANTI); raises if it cannot."""
+    """Return the rows of a relation for which a subquery has a row (SEMI) or none (ANTI); may raise."""
     inner = pulled(exists.query, Need.EXISTENCE)
     width = len(relation.schema)
     items = [shifted(item, width) for item in columns(inner.relation)]
@@ -118,8 +118,7 @@ def _below(
     relation, values = _extended(node.input, wanted, look_up)
     if not values:
         return None
-    changed = with_expressions(node, lambda expression: _replaced(expression, values))
-    changed = replace(changed, input=relation)
+    changed = with_expressions(replace(node, input=relation), lambda part: _replaced(part, values))
     return chosen_columns(changed, range(len(node.schema))) if isinstance(node, Filter) else changed
 
 
@@ -165,8 +164,8 @@ def _extended(
 
 def _replaced(expression: Expr, values: dict[S, Expr], place: Callable[[int], int] = lambda at: at) -> Expr:
     def change(part: Expr, depth: int) -> Expr | None:
-        if depth == 0 and part in values:
-            return values[part]  # type: ignore[index]
+        if depth == 0 and isinstance(part, Exists | ScalarSubquery) and part in values:
+            return values[part]
         if isinstance(part, ColumnRef) and part.depth == depth:
             return replace(part, index=place(part.index))
         return None

@@ -154,9 +154,7 @@ def _aggregate(aggregate: Aggregate, needed: frozenset[int]) -> _Narrowed | None
     if len(kept) == len(aggregate.names):
         return None
     calls = tuple(aggregate.calls[at - first] for at in kept[first:])
-    return _Narrowed(
-        replace(aggregate, calls=calls, names=tuple(aggregate.names[at] for at in kept)), tuple(kept)
-    )
+    return _Narrowed(replace(aggregate, calls=calls, names=tuple(aggregate.names[at] for at in kept)), tuple(kept))
 
 
 def _exactly(narrow: _Narrowed, needed: frozenset[int]) -> _Narrowed | None:
@@ -166,9 +164,7 @@ def _exactly(narrow: _Narrowed, needed: frozenset[int]) -> _Narrowed | None:
         return None
     outputs = columns(narrow.rel)
     items = tuple(outputs[narrow.kept.index(at)] for at in kept)
-    return _Narrowed(
-        Project(narrow.rel, items, tuple(item.name for item in items), span=narrow.rel.span), tuple(kept)
-    )
+    return _Narrowed(Project(narrow.rel, items, tuple(item.name for item in items), span=narrow.rel.span), tuple(kept))
 
 
 def _below_filters(rel: Rel) -> Rel:

@@ -18,6 +18,8 @@ from cql.intervals import TimeDomain
 from planner.codec import CallField, ExprField, TypeField, WindowField, encode
 from planner.logical import JoinType
 
+Placement = Literal["source", "hash", "single"]
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -65,7 +67,7 @@ class Operator(_Model):
     inputs: tuple[Input, ...] = ()
     columns: tuple[Column, ...]
     is_stream: bool
-    placement: Literal["source", "hash", "single"] = "source"
+    placement: Placement = "source"
     level: int = 0
     reason: str | None = None
 
@@ -277,7 +279,7 @@ OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Output,
 )
 
-_JOIN_TYPES = {JoinType.SEMI: SemiJoin, JoinType.ANTI: AntiJoin}
+_JOIN_TYPES: dict[JoinType, type[Operator]] = {JoinType.SEMI: SemiJoin, JoinType.ANTI: AntiJoin}
 
 
 def join_type(kind: JoinType) -> type[Operator]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from cql.bound import Rel
 from planner.correlation import require_no_subqueries
+from planner.requirements import require_no_row_number
 from planner.rewriting import Rewriter, Step
 from planner.rules import STAGES
-from planner.requirements import require_no_row_number
 
 _REQUIRED_AFTER: dict[str, Callable[[Rel], None]] = {
     "subqueries": require_no_subqueries,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,9 +20,12 @@ from planner.build import Builder
 from planner.chains import lower_envelope
 from planner.costs import estimate
 from planner.optimize import optimize
-from planner.state import Growth, Store, Synopsis, relation_growth, synopses_of
+from planner.state import Facts, Growth, StateBuilder, Store, Stub, Synopsis, facts_of
 
 FORMAT_VERSION = 1
+
+MOST_PATHS = 100
+"""How many paths of a query are looked at: views joined with themselves over and over have endless ones."""
 
 
 class _Model(BaseModel):
@@ -66,22 +70,19 @@ class QueryPlan:
 
     name: str
     operators: tuple[op.Operator, ...]
-    growth: Mapping[str, Growth]
-    synopses: tuple[Synopsis, ...]
+    stubs: tuple[Stub, ...]
     paths: tuple[Path, ...]
 
     def growing(self) -> list[Growing]:
         """Return the state that has no bound in the query or in time."""
         return [
             Growing(query=self.name, synopsis=s.id, operator=s.operator, growth=s.growth)
-            for s in self.synopses
+            for s, _ in self.stubs
             if s.growth in ("keys", "stream")
         ]
 
 
-def compile_query(
-    name: str, tree: Rel, *, share: bool = True, disabled: frozenset[str] = frozenset()
-) -> QueryPlan:
+def compile_query(name: str, tree: Rel, *, share: bool = True, disabled: frozenset[str] = frozenset()) -> QueryPlan:
     """Return the plan of one query, without the rules that are switched off by name.
 
     Without `share` none of its parts is merged with anything, in this query or in others.
@@ -90,11 +91,13 @@ def compile_query(
     builder = Builder(salt="" if share else name)
     builder.output(name, logical)
     operators = builder.operators
-    growth: dict[str, Growth] = {}
+    facts: dict[str, Facts] = {}
     for operator in operators.values():
-        growth[operator.id] = relation_growth(operator, [growth[edge.operator] for edge in operator.inputs])
-    synopses = tuple(s for o in operators.values() for s in synopses_of(o, operators, growth, share))
-    return QueryPlan(name, tuple(operators.values()), growth, synopses, tuple(_paths(name, operators)))
+        facts[operator.id] = facts_of(operator, [facts[edge.operator] for edge in operator.inputs])
+    state = StateBuilder(operators, facts, share)
+    for operator in operators.values():
+        state.add(operator)
+    return QueryPlan(name, tuple(operators.values()), tuple(state.stubs), tuple(_paths(name, operators)))
 
 
 class Plan(_Model):
@@ -147,13 +150,11 @@ class Plan(_Model):
         kept = tuple(self.below(output))
         ids = {operator.id for operator in kept}
         stubs = {synopsis.id for synopsis in self.synopses if synopsis.operator in ids}
-        stores = (
-            s.model_copy(update={"stubs": tuple(x for x in s.stubs if x in stubs)}) for s in self.stores
-        )
+        stores = (s.model_copy(update={"stubs": tuple(x for x in s.stubs if x in stubs)}) for s in self.stores)
         return Plan.model_construct(
             version=self.version,
             queries=(output.query,),
-            operators=kept,
+            operators=kept,  # type: ignore[arg-type]
             queues=tuple(q for q in self.queues if q.producer in ids),
             synopses=tuple(s for s in self.synopses if s.operator in ids),
             stores=tuple(s for s in stores if s.stubs),
@@ -193,7 +194,7 @@ class Plan(_Model):
 def combine(queries: Iterable[QueryPlan]) -> Plan:
     """Return the plan of several queries together: what has the same id is the same."""
     operators: dict[str, op.Operator] = {}
-    synopses: dict[str, Synopsis] = {}
+    stubs: dict[str, Stub] = {}
     names: list[str] = []
     paths: list[Path] = []
     growing: list[Growing] = []
@@ -203,15 +204,15 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
         growing.extend(query.growing())
         for operator in query.operators:
             operators.setdefault(operator.id, operator)
-        for synopsis in query.synopses:
-            synopses.setdefault(synopsis.id, synopsis)
+        for stub in query.stubs:
+            stubs.setdefault(stub.synopsis.id, stub)
     return Plan.model_construct(
         version=FORMAT_VERSION,
         queries=tuple(names),
-        operators=tuple(operators.values()),
+        operators=tuple(operators.values()),  # type: ignore[arg-type]
         queues=tuple(_queues(operators)),
-        synopses=tuple(synopses.values()),
-        stores=tuple(_stores(synopses, operators)),
+        synopses=tuple(stub.synopsis for stub in stubs.values()),
+        stores=tuple(_stores(stubs.values())),
         paths=tuple(paths),
         growing=tuple(growing),
     )
@@ -226,19 +227,12 @@ def _queues(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:
         yield Queue.model_construct(id=f"queue/{producer}", producer=producer, readers=tuple(found))
 
 
-def _stores(synopses: Mapping[str, Synopsis], operators: Mapping[str, op.Operator]) -> Iterator[Store]:
-    stubs: dict[str, list[Synopsis]] = {}
-    for synopsis in synopses.values():
-        stubs.setdefault(synopsis.store, []).append(synopsis)
-    for store, found in stubs.items():
-        kind = store.split("/")[1]
-        shared = kind in ("log", "relation")
-        yield Store.model_construct(
-            id=store,
-            kind=kind if shared else "private",
-            rows_of=store.split("/")[2] if shared else found[0].operator,
-            stubs=tuple(synopsis.id for synopsis in found),
-        )
+def _stores(stubs: Iterable[Stub]) -> Iterator[Store]:
+    found: dict[str, tuple[Store, list[str]]] = {}
+    for synopsis, store in stubs:
+        found.setdefault(store.id, (store, []))[1].append(synopsis.id)
+    for store, readers in found.values():
+        yield store.model_copy(update={"stubs": tuple(readers)})
 
 
 def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
@@ -252,12 +246,11 @@ def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
         for edge in operator.inputs:
             yield from walk(operators[edge.operator], path)
 
-    for path in dict.fromkeys(walk(output, ())):
+    for path in dict.fromkeys(islice(walk(output, ()), MOST_PATHS)):
         steps = path[1:]
         estimates = [estimate(step) for step in steps]
         envelope = lower_envelope([e.cost for e in estimates], [e.selectivity for e in estimates])
         chains = tuple(
-            Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6))
-            for s in envelope
+            Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6)) for s in envelope
         )
         yield Path(query=query, source=path[0].id, chains=chains)

@@ -24,9 +24,9 @@ from cql.bound import (
     direct_inputs,
 )
 from planner.expressions import columns_read, depends_on_row_only, moved, substituted
-from planner.joins import FILTERS_ABOVE, inputs_read, may_filter, starts
+from planner.joins import FILTERS_ABOVE, condition_of, inputs_read, kind_of, may_filter, starts
 from planner.logic import is_constant, simplified
-from planner.logical import GroupTopN, KeyedJoin, MultiJoin, StreamJoin
+from planner.logical import GroupTopN, JoinType, KeyedJoin, MultiJoin, StreamJoin
 
 
 def filtered(rel: Rel, predicate: Expr) -> Filter:
@@ -104,9 +104,7 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
         case Window() | Distinct() | TopN() | RelToStream():
             return is_known(predicate, rel.input)
         case RowNumber() | GroupTopN():
-            return max(columns_read(predicate), default=0) < len(rel.input.schema) and is_known(
-                predicate, rel.input
-            )
+            return max(columns_read(predicate), default=0) < len(rel.input.schema) and is_known(predicate, rel.input)
         case Project():
             return is_known(substituted(predicate, rel.items), rel.input)
         case Aggregate():
@@ -114,6 +112,11 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
                 substituted(predicate, rel.keys), rel.input
             )
         case Join() | KeyedJoin() | MultiJoin() | StreamJoin():
+            condition = condition_of(rel)
+            if condition is not None and kind_of(rel) is JoinType.INNER:
+                said = [simplified(term, as_filter=True) for term in conjuncts(condition)]
+                if moved(predicate, rel) in said:
+                    return True
             read = inputs_read(rel, columns_read(predicate))
             return any(
                 is_known(moved(predicate, side, lambda at, start=start: at - start), side)  # type: ignore[misc]
@@ -123,10 +126,6 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
         case SetOperation():
             known = [is_known(moved(predicate, side), side) for side in (rel.left, rel.right)]
             return (
-                all(known)
-                if rel.kind is SetKind.UNION
-                else any(known)
-                if rel.kind is SetKind.INTERSECT
-                else known[0]
+                all(known) if rel.kind is SetKind.UNION else any(known) if rel.kind is SetKind.INTERSECT else known[0]
             )
     return False

@@ -92,9 +92,7 @@ class Rewriter:
         if [(f.name, f.type) for f in changed.schema] != [(f.name, f.type) for f in plan.schema]:
             raise RuleError(f"rule {name} changed the schema from {plan.schema} to {changed.schema}")
         if changed.is_stream != plan.is_stream:
-            raise RuleError(
-                f"rule {name} turned a {'stream' if plan.is_stream else 'relation'} into the other kind"
-            )
+            raise RuleError(f"rule {name} turned a {'stream' if plan.is_stream else 'relation'} into the other kind")
         if self.verify is not None:
             try:
                 self.verify(changed)
@@ -134,7 +132,7 @@ class _Walk:
     def _inputs_visited(self, node: Rel) -> Rel:
         changes: dict[str, object] = {}
         queries = False
-        for name in _field_names(type(node)):
+        for name in _field_names(type(node)):  # type: ignore[arg-type]
             before = getattr(node, name)
             after: object = before
             if isinstance(before, Rel):

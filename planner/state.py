@@ -10,7 +10,8 @@ an operator's input says how it is routed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -39,11 +40,15 @@ class Synopsis(BaseModel):
     id: str
     operator: str
     role: str
+    input: int
     holds: str
     index: tuple[ExprField, ...] = ()
     expiry: str
     growth: Growth
     store: str
+
+
+StoreKind = Literal["log", "relation", "private"]
 
 
 class Store(BaseModel):
@@ -53,169 +58,193 @@ class Store(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    kind: Literal["log", "relation", "private"]
+    kind: StoreKind
     rows_of: str
-    stubs: tuple[str, ...]
+    stubs: tuple[str, ...] = ()
 
 
-def relation_growth(operator: op.Operator, growth_below: Sequence[Growth]) -> Growth:
-    """Return what the size of the relation that an operator puts out depends on.
+class Facts(NamedTuple):
+    """What is known of the relation that an operator puts out (of a stream: of all its elements together)."""
 
-    For an operator that puts out a stream it is what an unbounded window over it would depend on.
-    """
+    growth: Growth
+    only_inserts: bool
+
+
+def facts_of(operator: op.Operator, below: Sequence[Facts]) -> Facts:
+    """Return what is known of an operator's output, from what is known of its inputs."""
+    growths = [facts.growth for facts in below]
+    inserts = all(facts.only_inserts for facts in below)
     match operator:
         case op.Source():
-            return "relation" if operator.is_relation else "stream"
+            return Facts("relation" if operator.is_relation else "stream", operator.time is None or operator.is_stream)
+        case op.SeqWindow(window=bound.RowsSpec()):
+            return Facts("constant", False)
+        case op.SeqWindow(window=bound.PartitionRowsSpec(ticks=None)):
+            return Facts("keys", False)
         case op.SeqWindow():
-            match operator.window:
-                case bound.RowsSpec():
-                    return "constant"
-                case bound.PartitionRowsSpec(ticks=None):
-                    return "keys"
-            return "window"
-        case op.Aggregate():
-            if not operator.keys:
-                return "constant"
-            return "keys" if growth_below[0] == "stream" else growth_below[0]
+            return Facts("window", False)
+        case op.Aggregate(keys=()) | op.TopN(partition=()):
+            return Facts("constant", False)
+        case op.Aggregate() | op.TopN():
+            return Facts(by_keys(growths[0]), False)
         case op.DuplicateEliminate():
-            return "keys" if growth_below[0] == "stream" else growth_below[0]
-        case op.TopN():
-            if not operator.partition:
-                return "constant"
-            return "keys" if growth_below[0] == "stream" else growth_below[0]
-        case op.SemiJoin() | op.AntiJoin() | op.Except():
-            return growth_below[0]
+            return Facts(by_keys(growths[0]), inserts)
+        case op.SemiJoin():
+            return Facts(growths[0], inserts)
+        case op.AntiJoin() | op.Except():
+            return Facts(growths[0], False)
         case op.IStream() | op.DStream() | op.RStream() | op.StreamJoin():
-            return "stream"
-    return wildest(growth_below)
-
-
-def synopses_of(
-    operator: op.Operator, operators: Mapping[str, op.Operator], growth: Mapping[str, Growth], share: bool
-) -> list[Synopsis]:
-    """Return the synopses that an operator needs."""
-    lower = [operators[edge.operator] for edge in operator.inputs]
-    made: list[Synopsis] = []
-
-    def private(role: str, holds: str, expiry: str, size: Growth, index: tuple[bound.Expr, ...] = ()) -> None:
-        made.append(
-            Synopsis(
-                id=f"{operator.id}/{role}",
-                operator=operator.id,
-                role=role,
-                holds=holds,
-                index=index,
-                expiry=expiry,
-                growth=size,
-                store=f"store/{operator.id}/{role}",
-            )
-        )
-
-    def relation(at: int, role: str, index: tuple[bound.Expr, ...] = (), holds: str | None = None) -> None:
-        kind, producer = store_of(operator, at, operators)
-        store = f"store/{kind}/{producer}" if share else f"store/{operator.id}/{role}"
-        names = ", ".join(op.output_names(lower[at]))
-        made.append(
-            Synopsis(
-                id=f"{operator.id}/{role}",
-                operator=operator.id,
-                role=role,
-                holds=holds or f"rows ({names})",
-                index=index,
-                expiry=_expiry(lower[at]),
-                growth=growth[lower[at].id],
-                store=store,
-            )
-        )
-
-    match operator:
-        case op.SeqWindow():
-            names = op.output_names(lower[0])
-            shared = not isinstance(operator.window, bound.PartitionRowsSpec) and share
-            edge = _edge_key(operator.inputs[0])
-            store = f"store/log/{edge}" if shared else f"store/{operator.id}/window"
-            made.append(
-                Synopsis(
-                    id=f"{operator.id}/window",
-                    operator=operator.id,
-                    role="window",
-                    holds=f"rows ({', '.join(names)}) of [{window_text(operator.window, names)}]",
-                    expiry=_expiry(operator),
-                    growth=growth[operator.id],
-                    store=store,
-                )
-            )
+            return Facts("stream", True)
         case op.BinaryJoin():
-            relation(0, "left", operator.left_keys)
-            relation(1, "right", operator.right_keys)
-        case op.SemiJoin() | op.AntiJoin():
-            relation(0, "left", operator.left_keys)
-            if operator.residual is None:
-                private(
-                    "right",
-                    "how many rows have each key",
-                    "with the last row of a key",
-                    "keys" if growth[lower[1].id] == "stream" else growth[lower[1].id],
-                    operator.right_keys,
-                )
-            else:
-                relation(1, "right", operator.right_keys)
-        case op.MJoin():
-            for at, keys in enumerate(operator.keys):
-                relation(at, f"input{at + 1}", keys)
-        case op.StreamJoin():
-            relation(1, "relation", operator.right_keys)
-        case op.Aggregate():
-            size: Growth = growth[operator.id]
-            private(
-                "groups",
-                "a row and accumulators for each group",
-                "with the last row of a group",
-                size,
-                operator.keys,
-            )
-            if growth[lower[0].id] != "stream" and any(needs_rows(call) for call in operator.calls):
-                relation(0, "input", operator.keys)
-            elif any(keeps_values(call) for call in operator.calls):
-                private(
-                    "values",
-                    "how often each value occurs in each group",
-                    "with the last of a value",
-                    "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id],
-                    operator.keys,
-                )
-        case op.DuplicateEliminate():
-            private(
-                "counts",
-                "how often each row occurs",
-                "with the last of a row",
-                "keys" if growth[lower[0].id] == "stream" else growth[lower[0].id],
-            )
-        case op.Except():
-            private(
-                "counts",
-                "left minus right occurrences of each row",
-                "at zero",
-                wildest([growth[b.id] for b in lower]),
-            )
-        case op.Intersect():
-            private(
-                "counts",
-                "left and right occurrences of each row",
-                "at zero",
-                wildest([growth[b.id] for b in lower]),
-            )
-        case op.TopN():
-            names = op.output_names(lower[0])
-            order = sort_text(
-                [bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names
-            )
-            relation(0, "input", holds=f"rows ({', '.join(names)}) in the order of {order}")
-        case op.IStream() | op.DStream():
-            private("instant", "changes of the current instant", "with the instant", "constant")
-        case op.RStream():
-            relation(0, "relation")
-    return made
+            return Facts(wildest(growths), inserts and operator.join == "inner")
+    return Facts(wildest(growths), inserts)
+
+
+def by_keys(growth: Growth) -> Growth:
+    """Return what the number of different rows depends on, given what the number of rows depends on."""
+    return "keys" if growth == "stream" else growth
+
+
+class Stub(NamedTuple):
+    """A synopsis and the store behind it."""
+
+    synopsis: Synopsis
+    store: Store
+
+
+@dataclass(slots=True)
+class StateBuilder:
+    """Finds the synopses of one query's operators; without `share` every synopsis has a store of its own."""
+
+    operators: Mapping[str, op.Operator]
+    facts: Mapping[str, Facts]
+    share: bool
+    stubs: list[Stub] = field(default_factory=list)
+
+    def add(self, operator: op.Operator) -> None:
+        """Add the synopses that an operator needs."""
+        below = [self.facts[edge.operator] for edge in operator.inputs]
+        match operator:
+            case op.SeqWindow():
+                self._window(operator)
+            case op.BinaryJoin():
+                self._relation(operator, 0, "left", operator.left_keys)
+                self._relation(operator, 1, "right", operator.right_keys)
+            case op.SemiJoin() | op.AntiJoin():
+                self._relation(operator, 0, "left", operator.left_keys)
+                if operator.residual is None:
+                    held = "how many rows have each key"
+                    growth = by_keys(below[1].growth)
+                    self._private(operator, 1, "right", held, "with the last row of a key", growth, operator.right_keys)
+                else:
+                    self._relation(operator, 1, "right", operator.right_keys)
+            case op.MJoin():
+                for at, keys in enumerate(operator.keys):
+                    self._relation(operator, at, f"input{at + 1}", keys)
+            case op.StreamJoin():
+                self._relation(operator, 1, "relation", operator.right_keys)
+            case op.Aggregate():
+                self._aggregate(operator, below[0])
+            case op.DuplicateEliminate():
+                growth = by_keys(below[0].growth)
+                self._private(operator, 0, "counts", "how often each row occurs", "with the last of a row", growth)
+            case op.Except() | op.Intersect():
+                kept = "left minus right" if isinstance(operator, op.Except) else "left and right"
+                growth = wildest([facts.growth for facts in below])
+                self._private(operator, 0, "counts", f"{kept} occurrences of each row", "at zero", growth)
+            case op.TopN():
+                names = op.output_names(self.operators[operator.inputs[0].operator])
+                order = [bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys]
+                held = f"rows ({', '.join(names)}) in the order of {sort_text(order, names)}"
+                self._relation(operator, 0, "input", holds=held)
+            case op.IStream() | op.DStream():
+                held = "changes of the current instant"
+                self._private(operator, 0, "instant", held, "with the instant", "constant")
+            case op.RStream():
+                self._relation(operator, 0, "relation")
+
+    def _window(self, operator: op.SeqWindow) -> None:
+        names = op.output_names(self.operators[operator.inputs[0].operator])
+        holds = f"rows ({', '.join(names)}) of [{window_text(operator.window, names)}]"
+        kind: StoreKind = "log"
+        rows_of = edge_key(operator.inputs[0])
+        if isinstance(operator.window, bound.PartitionRowsSpec):
+            kind, rows_of = "relation", operator.id
+        growth = self.facts[operator.id].growth
+        self._stub(operator, 0, "window", holds, (), expiry_of(operator), growth, kind, rows_of)
+
+    def _aggregate(self, operator: op.Aggregate, below: Facts) -> None:
+        growth = self.facts[operator.id].growth
+        held, leave = "a row and accumulators for each group", "with the last row of a group"
+        self._private(operator, 0, "groups", held, leave, growth, operator.keys)
+        if not below.only_inserts and any(needs_rows(call) for call in operator.calls):
+            self._relation(operator, 0, "input", operator.keys)
+        elif any(keeps_values(call) for call in operator.calls):
+            held, leave = "how often each value occurs in each group", "with the last of a value"
+            self._private(operator, 0, "values", held, leave, by_keys(below.growth), operator.keys)
+
+    def _relation(
+        self,
+        operator: op.Operator,
+        at: int,
+        role: str,
+        index: tuple[bound.Expr, ...] = (),
+        holds: str | None = None,
+    ) -> None:
+        """Add a synopsis of the rows of an input."""
+        producer = self.operators[operator.inputs[at].operator]
+        names = ", ".join(op.output_names(producer))
+        kind, rows_of = self._store_of(operator.inputs[at])
+        growth = self.facts[producer.id].growth
+        self._stub(operator, at, role, holds or f"rows ({names})", index, expiry_of(producer), growth, kind, rows_of)
+
+    def _private(
+        self,
+        operator: op.Operator,
+        at: int,
+        role: str,
+        holds: str,
+        expiry: str,
+        growth: Growth,
+        index: tuple[bound.Expr, ...] = (),
+    ) -> None:
+        self._stub(operator, at, role, holds, index, expiry, growth, "private", operator.id)
+
+    def _stub(
+        self,
+        operator: op.Operator,
+        at: int,
+        role: str,
+        holds: str,
+        index: tuple[bound.Expr, ...],
+        expiry: str,
+        growth: Growth,
+        kind: StoreKind,
+        rows_of: str,
+    ) -> None:
+        own = kind == "private" or not self.share
+        store = f"store/{operator.id}/{role}" if own else f"store/{kind}/{rows_of}"
+        synopsis = Synopsis(
+            id=f"{operator.id}/{role}",
+            operator=operator.id,
+            role=role,
+            input=at,
+            holds=holds,
+            index=index,
+            expiry=expiry,
+            growth=growth,
+            store=store,
+        )
+        self.stubs.append(Stub(synopsis, Store(id=store, kind="private" if own else kind, rows_of=rows_of)))
+
+    def _store_of(self, edge: op.Input) -> tuple[StoreKind, str]:
+        """Return the kind of store behind the relation that arrives over an edge, and whose rows it keeps."""
+        producer = self.operators[edge.operator]
+        if edge.route == "local" and isinstance(producer, op.SeqWindow):
+            if isinstance(producer.window, bound.PartitionRowsSpec):
+                return "relation", producer.id
+            return "log", edge_key(producer.inputs[0])
+        return "relation", edge_key(edge)
 
 
 def needs_rows(call: bound.AggregateCall) -> bool:
@@ -228,18 +257,7 @@ def keeps_values(call: bound.AggregateCall) -> bool:
     return call.distinct or call.function == "approx_count_distinct"
 
 
-def store_of(operator: op.Operator, at: int, operators: Mapping[str, op.Operator]) -> tuple[str, str]:
-    """Return the kind of store and the producer behind the relation that an operator reads."""
-    edge = operator.inputs[at]
-    producer = operators[edge.operator]
-    if edge.route == "local" and isinstance(producer, op.SeqWindow):
-        if isinstance(producer.window, bound.PartitionRowsSpec):
-            return "relation", producer.id
-        return "log", _edge_key(producer.inputs[0])
-    return "relation", _edge_key(edge)
-
-
-def _edge_key(edge: op.Input) -> str:
+def edge_key(edge: op.Input) -> str:
     """Return what identifies a sequence of elements as it arrives over an edge."""
     if edge.route == "local":
         return edge.operator
@@ -253,7 +271,7 @@ def _key_text(key: bound.Expr) -> str:
     return expression_text(key) if not isinstance(key, bound.ColumnRef) else f"${key.index}"
 
 
-def _expiry(operator: op.Operator) -> str:
+def expiry_of(operator: op.Operator) -> str:
     """Return when rows leave the relation that an operator puts out."""
     if isinstance(operator, op.SeqWindow):
         match operator.window:

@@ -151,9 +151,7 @@ def headline(node: Rel) -> str:
         case bound.Project():
             return "project " + ", ".join(
                 text if text == name else f"{text} AS {name}"
-                for text, name in zip(
-                    (expression_text(i, names) for i in node.items), node.names, strict=True
-                )
+                for text, name in zip((expression_text(i, names) for i in node.items), node.names, strict=True)
             )
         case bound.Join():
             condition = "" if node.condition is None else f" on {expression_text(node.condition, names)}"

@@ -162,9 +162,7 @@ def _read(name: str) -> Source:
 
 
 def _unreadable(name: str, message: str, hint: str | None = None, candidates: Sequence[str] = ()) -> CqlError:
-    return CqlError(
-        [Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), "")
-    )
+    return CqlError([Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), ""))
 
 
 def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
@@ -179,9 +177,7 @@ def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
 def _similar_files(name: str) -> list[str]:
     path = Path(name)
     try:
-        return [
-            str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)
-        ]
+        return [str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)]
     except OSError:
         return []
 
@@ -292,9 +288,7 @@ def _parser() -> argparse.ArgumentParser:
             parents=[debug],
         )
 
-    _add_run(
-        command("run", f"execute a script {_NOT_YET}", "cql run auction.cql --engine local --output jsonl")
-    )
+    _add_run(command("run", f"execute a script {_NOT_YET}", "cql run auction.cql --engine local --output jsonl"))
     _add_check(command("check", "parse and bind scripts, and report all errors", "cql check a.cql b.cql"))
     _add_explain(
         command(

@@ -4,9 +4,9 @@ Tests of the rules, the planner, the engine and the Spark runtime draw their cas
 `random.Random`, so a seed is a case. The generator knows the types of what it writes, so a query binds; what the
 planner refuses all the same is counted by the tests and has to stay rare.
 
-    rng = random.Random(7)
-    query = random_query(rng)
-    data = random_data(rng, catalog(), tables_of(query))
+    case = random_case(random.Random(7))
+    tree = cql.bind(case.query, case.catalog)
+    result = evaluate(tree, case.data)
 
 A query is small (one to three inputs) and mostly has a result. `size` is how many inputs it may have, `features`
 what it may contain (see `FEATURES`): an engine that lacks something leaves its feature out.
@@ -31,9 +31,11 @@ __all__ = [
     "CATALOG",
     "FEATURES",
     "SETTINGS",
+    "Case",
     "Data",
     "catalog",
     "minimise",
+    "random_case",
     "random_data",
     "random_query",
     "report",
@@ -67,12 +69,7 @@ SETTINGS: tuple[tuple[str, str], ...] = (
 """Settings under which queries mean something else than by default."""
 
 FEATURES = frozenset(
-    """
-    aggregate case correlated cte decimal distinct distinct_aggregate dstream exists expressions filter functions
-    having in inexact istream join nested_stream non_equi_correlation now or_subquery outer_join partition
-    relation row_number rows rstream scalar select_subquery self_join set slide static subquery time top_n
-    unbounded view
-    """.split()
+    ["aggregate", "case", "correlated", "cte", "decimal", "distinct", "distinct_aggregate", "dstream", "exists", "expressions", "filter", "functions", "having", "in", "inexact", "istream", "join", "nested_stream", "non_equi_correlation", "now", "or_subquery", "outer_join", "partition", "relation", "row_number", "rows", "rstream", "scalar", "select_subquery", "self_join", "set", "slide", "static", "subquery", "time", "top_n", "unbounded", "view"]
 )
 """What queries may contain. `inexact` are functions whose last digit depends on who computes them; `time` is
 TIMESTAMP time; `expressions` is everything beyond columns, constants and comparisons."""
@@ -86,6 +83,24 @@ def catalog(*settings: tuple[str, str]) -> Catalog:
         made.set(key, value)
     made.execute(CATALOG)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A query, the catalog (with its settings) to bind it against, and elements for its inputs."""
+
+    query: str
+    catalog: Catalog
+    data: Data
+
+
+def random_case(
+    rng: Random, size: int = 3, features: Iterable[str] = FEATURES, most: int = 10, odd_values: bool = True
+) -> Case:
+    """Return a query with data for it: at most about `size` inputs of at most `most` elements each."""
+    query = random_query(rng, size, features)
+    known = catalog() if rng.random() < 0.75 else catalog(rng.choice(SETTINGS))
+    return Case(query, known, random_data(rng, known, tables_of(query, known), most, odd_values))
 
 
 def random_query(rng: Random, size: int = 3, features: Iterable[str] = FEATURES, over: Tables | None = None) -> str:
@@ -327,7 +342,22 @@ class _Queries:
         """Return a query that yields a relation; `kinds` says of which columns, `named` that all have names."""
         if self.budget > 1 and self.mood != "star" and self.may("set", 0.22):
             return self._set_operation(kinds)
+        if kinds is None and self.may("top_n", 0.02):
+            return self._top_of_top()
         return self.block(kinds, named)
+
+    def _top_of_top(self) -> Made:
+        """Return the first of the first rows of a table, by the same keys or by others."""
+        table = self.rng.choice([t for t in self.tables if t.is_stream] or self.tables)
+        source = self._named(table)
+        self.budget -= 1
+        leaves = self._leaves(source, bare=True)
+        inner = self._top_n(leaves, 0, False, self.rng.randint(1, 4))
+        outer = self._top_n(leaves, 0, False, self.rng.randint(1, 4))
+        if self.chance(0.6):
+            outer = inner.rpartition(" ")[0] + f" {self.rng.randint(1, 4)}"
+        text = f"SELECT * FROM (SELECT * FROM {source.text}{inner}) AS {self.name('x')}{outer}"
+        return Made(text, source.columns, open_ended=True)
 
     def _set_operation(self, kinds: Sequence[str] | None) -> Made:
         kinds = kinds or [self.rng.choice(("int", "int", "int", "str", "dbl")) for _ in range(self.rng.choice((1, 1, 2, 3)))]
@@ -627,7 +657,11 @@ class _Queries:
     def _subquery(self, around: Sequence[Leaf]) -> Source:
         saved, self.budget = self.budget, max(1, self.budget)
         self.depth += 1
-        made = self.block(named=True, around=around) if around or self.chance(0.8) else self.query(named=True)
+        if not around and self.may("set", 0.2):
+            self.budget = max(2, self.budget)
+            made = self._set_operation(None)
+        else:
+            made = self.block(named=True, around=around) if around or self.chance(0.8) else self.query(named=True)
         self.depth -= 1
         self.budget = min(saved, self.budget + 1)
         alias = self.name("x")
@@ -652,12 +686,15 @@ class _Queries:
         rng = self.rng
         alias = self.name("x")
         streams = [table for table in self.tables if table.is_stream and table.stamped]
-        if streams and self.chance(0.2):
-            growing = rng.choice(streams)
+        bounded = True
+        if streams and self.chance(0.3):
+            growing, bounded = rng.choice(streams), self.chance(0.6)
             leaves = [Leaf(c.name, c.kind, c.name, c.dull) for c in growing.columns]
             columns = tuple(c for c in growing.columns if c.name in "kv" or self.chance(0.3))
             where = self.expressions.condition(leaves, 1)
-            text = f"(SELECT {', '.join(c.name for c in columns)} FROM {growing.name} WHERE {where})"
+            distinct = "DISTINCT " if self.may("distinct", 0.3) else ""
+            text = f"SELECT {distinct}{', '.join(c.name for c in columns)} FROM {growing.name} WHERE {where}"
+            text = f"({text})" if bounded else f"Istream({text})"
         else:
             saved, self.budget = self.budget, max(1, min(2, self.budget))
             mood, self.mood = self.mood, "any"
@@ -672,7 +709,7 @@ class _Queries:
                 self.timed = timed
                 return Source(f"{text.replace('Rstream', 'Istream')} AS {alias}", alias, columns)
         self.timed = True
-        window = self.window(columns)
+        window = self.window(columns) if bounded else ""
         parts = [text, window, f"AS {alias}"] if self.chance(0.8) else [text, alias, window]
         return Source(" ".join(part for part in parts if part), alias, columns)
 

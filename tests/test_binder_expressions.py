@@ -456,9 +456,7 @@ def short(value: object) -> str | None:
 
 
 @pytest.mark.parametrize(("function", "text", "expected"), cases(TYPED), ids=short)  # type: ignore[arg-type]
-def test_a_function_has_the_type_and_nullability(
-    values: Catalog, function: str, text: str, expected: str
-) -> None:
+def test_a_function_has_the_type_and_nullability(values: Catalog, function: str, text: str, expected: str) -> None:
     tree = bind(f"SELECT {text} FROM V", values)
     assert types(tree) == expected
     item = next(iter(bound.expressions(bound.direct_inputs(tree)[0])))
@@ -474,9 +472,7 @@ def test_a_function_refuses_what_it_does_not_take(
 
 
 @pytest.mark.parametrize(("function", "text", "expected"), cases(AGGREGATES_TYPED), ids=short)  # type: ignore[arg-type]
-def test_an_aggregate_has_the_type_and_nullability(
-    values: Catalog, function: str, text: str, expected: str
-) -> None:
+def test_an_aggregate_has_the_type_and_nullability(values: Catalog, function: str, text: str, expected: str) -> None:
     grouped = bind(f"SELECT {text} FROM V GROUP BY i", values)
     assert types(grouped) == types(bind(f"SELECT {text} FROM V", values)) == expected
 
@@ -522,9 +518,7 @@ def test_every_aggregate_has_cases(name: str) -> None:
 def test_every_kind_of_syntax_node_has_a_handler() -> None:
     from cql import ast
 
-    kinds = {
-        kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.Expression)
-    }
+    kinds = {kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.Expression)}
     assert set(expression_binder._HANDLERS) == kinds - {ast.Expression}
 
 

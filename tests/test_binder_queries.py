@@ -1,4 +1,4 @@
-"""What queries are bound to: schemas, stream or relation, growth, windows in ticks, scopes, and what is refused.
+"""What queries are bound to: schemas, stream or relation, growth, windows in ticks, scopes; what is refused.
 
 The tables of `tests/binding.py`: streams S and U on integer time, E on TIMESTAMP time, O in STREAM's form;
 R is a static relation, L a log of changes.
@@ -105,9 +105,7 @@ def test_a_result_that_only_grows_is_the_stream_of_its_inserts(catalog: Catalog)
 
 def test_a_relation_to_stream_operator_is_not_put_on_twice(catalog: Catalog) -> None:
     tree = bind("Rstream(SELECT a FROM S)", catalog)
-    assert [node.kind for node in nodes(tree) if isinstance(node, bound.RelToStream)] == [
-        ast.RelToStreamKind.RSTREAM
-    ]
+    assert [node.kind for node in nodes(tree) if isinstance(node, bound.RelToStream)] == [ast.RelToStreamKind.RSTREAM]
 
 
 # Windows
@@ -212,9 +210,7 @@ def test_a_query_has_one_clock(query: str, catalog: Catalog) -> None:
 
 
 def test_the_clock_of_a_result_is_that_of_its_inputs(catalog: Catalog) -> None:
-    clocks = {
-        source: bind(f"SELECT 1 FROM {source}", catalog).time for source in ("S", "L", "E", "R", "R, E", "O")
-    }
+    clocks = {source: bind(f"SELECT 1 FROM {source}", catalog).time for source in ("S", "L", "E", "R", "R, E", "O")}
     assert {source: clock and clock.name for source, clock in clocks.items()} == {
         "S": "INTEGER",
         "L": "INTEGER",
@@ -284,7 +280,7 @@ SCHEMAS = {
     "SELECT b, R.a FROM S FULL JOIN R ON S.a = R.a": "b BIGINT, a INT",
     "SELECT b, R.a FROM S JOIN R ON S.a = R.a": "b BIGINT!, a INT!",
     "SELECT b, R.a FROM S CROSS JOIN R": "b BIGINT!, a INT!",
-    "SELECT p.a, q.a, S.b FROM R p LEFT JOIN R q ON p.a = q.a LEFT JOIN S ON S.a = q.a": "a INT!, a_1 INT, b BIGINT",
+    "SELECT p.a, q.a, b FROM R p LEFT JOIN R q ON p.a = q.a LEFT JOIN S ON b = q.a": "a INT!, a_1 INT, b BIGINT",
     "SELECT p.a, q.a FROM S RIGHT JOIN (R p JOIN R q ON p.a = q.a) ON S.a = p.a": "a INT!, a_1 INT!",
     "SELECT b, q.a FROM R p LEFT JOIN R q ON p.a = q.a, S": "b BIGINT!, a INT",
     # Set operations: common types; a column is never NULL if it is on neither side that rows can come from.
@@ -317,7 +313,7 @@ SCHEMAS = {
     "SELECT q.k FROM (SELECT a AS k FROM R) AS q": "k INT!",
     # Numbered rows
     "SELECT * FROM (SELECT ROW_NUMBER() OVER (ORDER BY a) AS n, a FROM R)": "n BIGINT!, a INT!",
-    "SELECT * FROM (SELECT a, ROW_NUMBER() OVER (PARTITION BY r ORDER BY a) FROM R)": "a INT!, row_number BIGINT!",
+    "SELECT * FROM (SELECT a, ROW_NUMBER() OVER (PARTITION BY r ORDER BY a) FROM R)": ("a INT!, row_number BIGINT!"),
     # Local views and views
     "WITH v (k) AS (SELECT a FROM R) SELECT * FROM v": "k INT!",
     "WITH v AS (SELECT a FROM R), w AS (SELECT a AS z FROM v) SELECT * FROM w": "z INT!",
@@ -357,9 +353,8 @@ BAD_NAMES: dict[str, list[tuple[str, str]]] = {
     "SELECT a AS k FROM S WHERE k > 1": [("UNKNOWN_COLUMN", "k")],
     "SELECT a AS k, k + 1 FROM S": [("UNKNOWN_COLUMN", "k")],
     "WITH v AS (SELECT a FROM S), V AS (SELECT a FROM S) SELECT * FROM v": [("DUPLICATE_NAME", "V")],
-    "WITH v AS (SELECT a FROM S) SELECT * FROM (WITH v AS (SELECT a FROM v), v AS (SELECT a FROM v) SELECT * FROM v)": [
-        ("DUPLICATE_NAME", "v")
-    ],
+    """WITH v AS (SELECT a FROM S) SELECT * FROM (
+         WITH v AS (SELECT a FROM v), V AS (SELECT a FROM v) SELECT * FROM v)""": [("DUPLICATE_NAME", "V")],
     "WITH v AS (SELECT * FROM w), w AS (SELECT a FROM S) SELECT * FROM v": [("UNKNOWN_TABLE", "w")],
     "WITH v (k, l) AS (SELECT a FROM S) SELECT * FROM v": [("COLUMN_COUNT", "v")],
     "WITH v (k, K) AS (SELECT a, b FROM S) SELECT * FROM v": [("DUPLICATE_NAME", "K")],
@@ -514,9 +509,7 @@ def test_top_n(query: str, catalog: Catalog) -> None:
     ("order", "nulls_first"),
     [("a", True), ("a DESC", False), ("a NULLS LAST", False), ("a DESC NULLS FIRST", True)],
 )
-def test_nulls_are_the_smallest_values_unless_said_otherwise(
-    order: str, nulls_first: bool, catalog: Catalog
-) -> None:
+def test_nulls_are_the_smallest_values_unless_said_otherwise(order: str, nulls_first: bool, catalog: Catalog) -> None:
     top = cast(bound.TopN, only(bind(f"SELECT a FROM S ORDER BY {order} LIMIT 1", catalog), bound.TopN))
     assert top.keys[0].nulls_first is nulls_first
 
@@ -546,8 +539,9 @@ def test_one_alias_for_one_expression_twice_is_not_ambiguous(catalog: Catalog) -
 
 
 def test_row_number_becomes_a_column(catalog: Catalog) -> None:
-    query = """SELECT * FROM (SELECT s, ROW_NUMBER() OVER (PARTITION BY f ORDER BY SUM(a) DESC, s) AS n, SUM(a) AS sort0
-               FROM S GROUP BY s, f) WHERE n <= 3"""
+    query = """SELECT * FROM (
+                 SELECT s, ROW_NUMBER() OVER (PARTITION BY f ORDER BY SUM(a) DESC, s) AS n, SUM(a) AS sort0
+                 FROM S GROUP BY s, f) WHERE n <= 3"""
     tree = bind(query, catalog)
     numbered = cast(bound.RowNumber, only(tree, bound.RowNumber))
     assert schema(tree) == "s STRING, n BIGINT!, sort0 BIGINT"
@@ -565,7 +559,7 @@ BAD_NUMBERS = {
         "ROW_NUMBER() OVER (ORDER BY COUNT(*))"
     ),
     "SELECT 1 FROM S WHERE ROW_NUMBER() OVER (ORDER BY a) = 1": "ROW_NUMBER() OVER (ORDER BY a)",
-    "SELECT a FROM S WHERE a IN (SELECT ROW_NUMBER() OVER (ORDER BY a) FROM U)": "ROW_NUMBER() OVER (ORDER BY a)",
+    "SELECT a FROM S WHERE a IN (SELECT ROW_NUMBER() OVER (ORDER BY c) FROM U)": ("ROW_NUMBER() OVER (ORDER BY c)"),
 }
 
 
@@ -590,9 +584,7 @@ def test_the_sides_of_a_set_operation_have_to_match(query: str, catalog: Catalog
 
 
 def test_set_operations_associate_to_the_left_and_intersect_binds_tighter(catalog: Catalog) -> None:
-    tree = bind(
-        "SELECT a FROM S EXCEPT SELECT a FROM U UNION ALL SELECT a FROM S INTERSECT SELECT a FROM U", catalog
-    )
+    tree = bind("SELECT a FROM S EXCEPT SELECT a FROM U UNION ALL SELECT a FROM S INTERSECT SELECT a FROM U", catalog)
     operations = [node for node in nodes(tree) if isinstance(node, bound.SetOperation)]
     assert [(node.kind.name, node.all) for node in operations] == [
         ("UNION", True),
@@ -655,9 +647,7 @@ def _references(tree: Rel) -> Iterator[ColumnRef]:
 
 
 def test_a_regrouped_reference_means_the_column_of_the_group(catalog: Catalog) -> None:
-    tree = bind(
-        "SELECT s FROM S GROUP BY b, s HAVING EXISTS (SELECT 1 FROM U WHERE U.c = S.s AND U.a > S.b)", catalog
-    )
+    tree = bind("SELECT s FROM S GROUP BY b, s HAVING EXISTS (SELECT 1 FROM U WHERE U.c = S.s AND U.a > S.b)", catalog)
     outer = {(ref.name, ref.index) for ref in _references(tree) if ref.depth == 1}
     assert outer == {("s", 1), ("b", 0)}
 
@@ -686,17 +676,13 @@ def test_subqueries(query: str, catalog: Catalog) -> None:
 BAD_SUBQUERIES = {
     "SELECT (SELECT a FROM U) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U)")],
     "SELECT (SELECT a FROM U GROUP BY a) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U GROUP BY a)")],
-    "SELECT (SELECT a FROM U ORDER BY a LIMIT 2) FROM S": [
-        ("BAD_SUBQUERY", "(SELECT a FROM U ORDER BY a LIMIT 2)")
-    ],
+    "SELECT (SELECT a FROM U ORDER BY a LIMIT 2) FROM S": [("BAD_SUBQUERY", "(SELECT a FROM U ORDER BY a LIMIT 2)")],
     "SELECT (SELECT MAX(a), 1 FROM U) FROM S": [("BAD_SUBQUERY", "(SELECT MAX(a), 1 FROM U)")],
     "SELECT a FROM S WHERE a IN (SELECT a, c FROM U)": [("COLUMN_COUNT", "a IN (SELECT a, c FROM U)")],
     "SELECT a FROM S WHERE s IN (SELECT a FROM U)": [("TYPE_MISMATCH", "s IN (SELECT a FROM U)")],
     "SELECT a FROM S, (SELECT S.a AS q FROM U)": [("UNKNOWN_TABLE", "S")],
     "WITH v AS (SELECT S.a AS q FROM U) SELECT 1 FROM S, v": [("UNKNOWN_TABLE", "S")],
-    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.a = MAX(S.b))": [
-        ("AGGREGATE_NOT_ALLOWED", "MAX(S.b)")
-    ],
+    "SELECT a FROM S WHERE EXISTS (SELECT 1 FROM R WHERE R.a = MAX(S.b))": [("AGGREGATE_NOT_ALLOWED", "MAX(S.b)")],
 }
 
 
@@ -780,9 +766,7 @@ def test_a_query_that_is_too_large_is_an_error_and_no_traceback(query: str, cata
 
 def test_deep_and_doubling_views_are_errors_and_no_tracebacks() -> None:
     catalog = tables()
-    deep = "".join(
-        f"CREATE VIEW v{n + 1} AS SELECT a FROM {f'v{n}' if n else 'S'} WHERE a > {n};" for n in range(80)
-    )
+    deep = "".join(f"CREATE VIEW v{n + 1} AS SELECT a FROM {f'v{n}' if n else 'S'} WHERE a > {n};" for n in range(80))
     doubling = "".join(
         f"CREATE VIEW v{n + 1} AS SELECT p.a FROM {f'v{n} p, v{n} q' if n else 'S p'};" for n in range(40)
     )

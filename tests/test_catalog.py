@@ -226,7 +226,13 @@ def test_types_come_from_annotations_where_none_are_declared() -> None:
 
     @catalog.function
     def all_of_them(
-        a: bool, b: int, c: float, d: str, e: datetime.datetime, f: int | None, g: Optional[str] = None  # noqa: UP045
+        a: bool,
+        b: int,
+        c: float,
+        d: str,
+        e: datetime.datetime,
+        f: int | None,
+        g: Optional[str] = None,  # noqa: UP045
     ) -> float | None:
         return None
 

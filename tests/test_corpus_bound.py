@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-
 from cql import bound
 from cql.binder import bind_query
 from cql.catalog import QueryDef, ViewDef

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cql import ast, bound
 from cql.binder.expressions import AggregateRef, Aggregates, ExpressionBinder
-from cql.binder.gathering import gather
+from cql.binder.gathering import each, gather
 from cql.binder.inputs import bind_inputs
 from cql.binder.ordering import position, sort_key
 from cql.binder.scope import Scope
@@ -49,9 +49,7 @@ class BlockBinder:
     grouped: bool = False
     stars: frozenset[Span] = frozenset()
 
-    def bind(
-        self, select: ast.Select, order: Sequence[ast.SortKey] = (), limit: int | None = None
-    ) -> bound.Rel:
+    def bind(self, select: ast.Select, order: Sequence[ast.SortKey] = (), limit: int | None = None) -> bound.Rel:
         """Return the bound block, with a top-n on top if there is one."""
         source = bind_inputs(self.binder, select.inputs, self.outer)
         self.scope = Scope(list(source.inputs), self.outer)
@@ -64,10 +62,7 @@ class BlockBinder:
         self.grouped = bool(select.group_by) or bool(self.aggregates.calls) or having is not None
         if self.grouped:
             rel = self._aggregate(rel, select)
-            written = [having, *(item.expression for item in items), *(node for _, node in sort_nodes)]
-            having, *over_groups = gather([lambda e=e: e and self._regrouped(e) for e in written])  # type: ignore[misc]
-            items = [replace(item, expression=e) for item, e in zip(items, over_groups, strict=False)]
-            sort_nodes = [(key, e) for (key, _), e in zip(sort_nodes, over_groups[len(items) :], strict=True)]
+            having, items, sort_nodes = self._over_groups(having, items, sort_nodes)
             if having is not None:
                 rel = bound.Filter(rel, having, span=having.span)
         return self._finish(rel, select, items, sort_nodes, limit)
@@ -95,10 +90,10 @@ class BlockBinder:
 
         def bind_keys() -> None:
             grouping = replace(plain, place="GROUP BY", aliases=aliases)
-            keys.extend(gather([lambda k=k: self._key(grouping, k, select) for k in select.group_by]))  # type: ignore[misc]
+            keys.extend(each(lambda key: self._key(grouping, key, select), select.group_by))
 
         def bind_items() -> None:
-            parts = gather([lambda i=i: self._items(collecting, i) for i in select.items])  # type: ignore[misc]
+            parts = each(lambda item: self._items(collecting, item), select.items)
             items.extend(item for part in parts for item in part)
 
         def bind_having() -> None:
@@ -107,7 +102,7 @@ class BlockBinder:
 
         def bind_order() -> None:
             ordering = replace(collecting, place="ORDER BY", aliases=aliases)
-            sort.extend(gather([lambda k=k: (k, self._sort_node(ordering, k, select)) for k in order]))  # type: ignore[misc]
+            sort.extend(each(lambda key: (key, self._sort_node(ordering, key, select)), order))
 
         gather([bind_where, bind_keys, bind_items, bind_having, bind_order])
         return where[0] if where else None, keys, items, having[0] if having else None, sort
@@ -150,8 +145,12 @@ class BlockBinder:
         if call.arguments or call.distinct or call.filter:
             raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() takes nothing in its parentheses", node.span)
         if not node.order:
-            raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER() needs ORDER BY inside OVER (..)", node.span,
-                       hint="say which row comes first: OVER (PARTITION BY .. ORDER BY ..)")
+            raise fail(
+                Code.BAD_ROW_NUMBER,
+                "ROW_NUMBER() needs ORDER BY inside OVER (..)",
+                node.span,
+                hint="say which row comes first: OVER (PARTITION BY .. ORDER BY ..)",
+            )
         return node
 
     # Groups
@@ -165,8 +164,20 @@ class BlockBinder:
             if isinstance(key, bound.ColumnRef):
                 names[at] = key.name
         names += [call.function for call in self.aggregates.calls]
-        return bound.Aggregate(
-            rel, self.keys, tuple(self.aggregates.calls), _unique(names), empty, span=select.span
+        return bound.Aggregate(rel, self.keys, tuple(self.aggregates.calls), _unique(names), empty, span=select.span)
+
+    def _over_groups(
+        self, having: bound.Expr | None, items: list[Item], order: list[tuple[ast.SortKey, bound.Expr]]
+    ) -> tuple[bound.Expr | None, list[Item], list[tuple[ast.SortKey, bound.Expr]]]:
+        """Return what was bound over the rows of FROM, over the groups; everything not grouped is reported."""
+        plain = [having] if having is not None else []
+        plain += [item.expression for item in items if item.expression is not None]
+        plain += [expression for _, expression in order]
+        regrouped = iter(each(self._regrouped, plain))
+        return (
+            None if having is None else next(regrouped),
+            [item if item.expression is None else replace(item, expression=next(regrouped)) for item in items],
+            [(key, next(regrouped)) for key, _ in order],
         )
 
     def _regrouped(self, expression: bound.Expr) -> bound.Expr:
@@ -176,9 +187,7 @@ class BlockBinder:
             if isinstance(part, AggregateRef):
                 at = len(self.keys) + part.index
                 name = self.aggregates.calls[part.index].function
-                return bound.ColumnRef(
-                    at, depth, name, type=part.type, nullable=part.nullable, span=part.span
-                )
+                return bound.ColumnRef(at, depth, name, type=part.type, nullable=part.nullable, span=part.span)
             local = part
             if isinstance(part, bound.ColumnRef):
                 if part.depth != depth:
@@ -189,9 +198,7 @@ class BlockBinder:
             if local in self.keys:
                 at = self.keys.index(local)
                 key_name = local.name if isinstance(local, bound.ColumnRef) else f"key{at}"
-                return bound.ColumnRef(
-                    at, depth, key_name, type=part.type, nullable=part.nullable, span=part.span
-                )
+                return bound.ColumnRef(at, depth, key_name, type=part.type, nullable=part.nullable, span=part.span)
             if isinstance(part, bound.ColumnRef):
                 raise self._not_grouped(part)
             return None
@@ -211,16 +218,24 @@ class BlockBinder:
     # The result
 
     def _finish(
-        self, rel: bound.Rel, select: ast.Select, items: list[Item],
-        order: Sequence[tuple[ast.SortKey, bound.Expr]], limit: int | None,
+        self,
+        rel: bound.Rel,
+        select: ast.Select,
+        items: list[Item],
+        order: Sequence[tuple[ast.SortKey, bound.Expr]],
+        limit: int | None,
     ) -> bound.Rel:
         numberings = [item for item in items if item.numbering is not None]
         if numberings:
             if len(numberings) > 1 or select.distinct or limit is not None:
                 second = numberings[-1].numbering if len(numberings) > 1 else None
                 message = "a SELECT with ROW_NUMBER has only one, and no DISTINCT or LIMIT"
-                raise fail(Code.BAD_ROW_NUMBER, message, second.span if second else select.span,
-                           hint="put the rest into a query around it")
+                raise fail(
+                    Code.BAD_ROW_NUMBER,
+                    message,
+                    second.span if second else select.span,
+                    hint="put the rest into a query around it",
+                )
             return self._numbered_block(rel, select, items)
         names = _unique([item.name for item in items])
         columns = [item.expression for item in items if item.expression is not None]
@@ -229,8 +244,12 @@ class BlockBinder:
         for key, expression in order:
             sort_keys.append(sort_key(key, _place_in(columns, expression)))
             if select.distinct and len(columns) > visible:
-                raise fail(Code.BAD_ORDER, "with DISTINCT, ORDER BY takes what is selected", key.span,
-                           hint="select it too, or leave DISTINCT out")
+                raise fail(
+                    Code.BAD_ORDER,
+                    "with DISTINCT, ORDER BY takes what is selected",
+                    key.span,
+                    hint="select it too, or leave DISTINCT out",
+                )
         all_names = _with_hidden(names, len(columns))
         result: bound.Rel = bound.Project(rel, tuple(columns), all_names, span=select.span)
         if select.distinct:
@@ -255,12 +274,12 @@ class BlockBinder:
         before = len(self.aggregates.calls)
         columns = [item.expression for item in items if item.expression is not None]
         visible = len(columns)
-        partition = [_place_in(columns, e) for e in gather([lambda n=n: bind(n) for n in numbering.partition])]  # type: ignore[misc]
+        partition = [_place_in(columns, e) for e in each(bind, numbering.partition)]
         order = [
             sort_key(key, _place_in(columns, e))
             for key, e in zip(
                 numbering.order,
-                gather([lambda k=k: bind(k.expression) for k in numbering.order]),  # type: ignore[misc]
+                each(lambda key: bind(key.expression), numbering.order),
                 strict=True,
             )
         ]
@@ -336,7 +355,6 @@ def _first_columns(rel: bound.Rel, count: int) -> bound.Rel:
 def _columns(rel: bound.Rel, chosen: Sequence[int], names: Sequence[str]) -> bound.Rel:
     schema = rel.schema
     items = tuple(
-        bound.ColumnRef(at, 0, schema[at].name, type=schema[at].type, nullable=schema[at].nullable)
-        for at in chosen
+        bound.ColumnRef(at, 0, schema[at].name, type=schema[at].type, nullable=schema[at].nullable) for at in chosen
     )
     return bound.Project(rel, items, tuple(names), span=rel.span)

@@ -6,11 +6,11 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cql import ast, bound
 from cql import types as t
-from cql.binder.gathering import gather
+from cql.binder.gathering import each
 from cql.binder.literals import convert, number_literal, timestamp_literal
 from cql.binder.scope import Scope
 from cql.binder.types import resolve_type
@@ -34,25 +34,72 @@ if TYPE_CHECKING:
     from cql.catalog import Catalog
 
 _OPERATORS = {
-    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "mod", "||": "concat",
-    "=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+    "%": "mod",
+    "||": "concat",
+    "=": "eq",
+    "<>": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
 }
 _TUMBLING = "a window goes after the stream's name: [Range 10 Seconds Slide 10 Seconds]"
 _NO_NOW = "a query has no clock to ask; to look at what is recent, use a window: FROM s [Range 10 Seconds]"
 _ELSEWHERE = {
     "row_number": "ROW_NUMBER needs OVER (PARTITION BY .. ORDER BY ..)",
-    "tumble": _TUMBLING, "hop": _TUMBLING, "window": _TUMBLING, "session": _TUMBLING,
-    "now": _NO_NOW, "current_timestamp": _NO_NOW,
-    "average": "it is called AVG", "mean": "it is called AVG", "len": "it is called length",
-    "ifnull": "it is called coalesce", "nvl": "it is called coalesce", "isnull": "write x IS NULL",
+    "tumble": _TUMBLING,
+    "hop": _TUMBLING,
+    "window": _TUMBLING,
+    "session": _TUMBLING,
+    "now": _NO_NOW,
+    "current_timestamp": _NO_NOW,
+    "average": "it is called AVG",
+    "mean": "it is called AVG",
+    "len": "it is called length",
+    "ifnull": "it is called coalesce",
+    "nvl": "it is called coalesce",
+    "isnull": "write x IS NULL",
     "if": "write CASE WHEN condition THEN x ELSE y END",
-    "to_timestamp": "write CAST(x AS TIMESTAMP)", "to_char": "it is called date_format",
+    "to_timestamp": "write CAST(x AS TIMESTAMP)",
+    "to_char": "it is called date_format",
 }
 """What functions of other systems are in CQL."""
 
 _DATE_PART = re.compile(r"'[^']*'|(?P<letters>([A-Za-z])\2*)|[^A-Za-z'\[\]{}#]")
 _DATE_LETTERS = frozenset(
-    "y yy yyyy M MM MMM MMMM d dd H HH h hh m mm s ss S SS SSS SSSS SSSSS SSSSSS a E EEE EEEE".split()
+    [
+        "y",
+        "yy",
+        "yyyy",
+        "M",
+        "MM",
+        "MMM",
+        "MMMM",
+        "d",
+        "dd",
+        "H",
+        "HH",
+        "h",
+        "hh",
+        "m",
+        "mm",
+        "s",
+        "ss",
+        "S",
+        "SS",
+        "SSS",
+        "SSSS",
+        "SSSSS",
+        "SSSSSS",
+        "a",
+        "E",
+        "EEE",
+        "EEEE",
+    ]
 )
 
 
@@ -106,13 +153,17 @@ class ExpressionBinder:
             return convert(expression, t.BOOLEAN)
         if expression.type.kind is not Kind.BOOLEAN:
             message = f"{self.place} needs a condition, not {expression.type}"
-            raise fail(Code.TYPE_MISMATCH, message, node.span,
-                       hint="a condition is a comparison or something else that is true or false")
+            raise fail(
+                Code.TYPE_MISMATCH,
+                message,
+                node.span,
+                hint="a condition is a comparison or something else that is true or false",
+            )
         return expression
 
     def bind_all(self, nodes: Sequence[ast.Expression]) -> list[bound.Expr]:
         """Bind several expressions and report what is wrong in any of them."""
-        return gather([lambda node=node: self.bind(node) for node in nodes])  # type: ignore[misc]
+        return each(self.bind, nodes)
 
     # Leaves
 
@@ -148,21 +199,32 @@ class ExpressionBinder:
                     return self.alias(node)
                 if self.scope.row(node.name):
                     column = next(self.scope.columns_of(self.scope.input(node.name)))
-                    raise fail(Code.TYPE_MISMATCH, f"'{node.name.text}' is an input, not a column", node.span,
-                               hint=f"name one of its columns, such as {node.name.text}.{column.name}; "
-                                    "a whole row stands only before IN (SELECT ..)") from None
+                    raise fail(
+                        Code.TYPE_MISMATCH,
+                        f"'{node.name.text}' is an input, not a column",
+                        node.span,
+                        hint=f"name one of its columns, such as {node.name.text}.{column.name}; "
+                        "a whole row stands only before IN (SELECT ..)",
+                    ) from None
                 if node.name.key in self.later:
-                    raise fail(Code.UNKNOWN_COLUMN, f"'{node.name.text}' is a name of the select list, which "
-                               f"{self.place} cannot use", node.span,
-                               hint="repeat the expression, or name it in a subquery or view") from None
+                    raise fail(
+                        Code.UNKNOWN_COLUMN,
+                        f"'{node.name.text}' is a name of the select list, which {self.place} cannot use",
+                        node.span,
+                        hint="repeat the expression, or name it in a subquery or view",
+                    ) from None
             raise
 
     def alias(self, node: ast.Column) -> bound.Expr:
         """Return what a name of the select list stands for."""
         expression = self.aliases[node.name.key]
         if expression is None:
-            raise fail(Code.AMBIGUOUS_COLUMN, f"the select list has several '{node.name.text}'", node.span,
-                       hint="give them different names with AS")
+            raise fail(
+                Code.AMBIGUOUS_COLUMN,
+                f"the select list has several '{node.name.text}'",
+                node.span,
+                hint="give them different names with AS",
+            )
         return replace(self, aliases={}).bind(expression)
 
     # Operators
@@ -190,14 +252,12 @@ class ExpressionBinder:
         return self._call(name, operands, node.span, f"'{node.operator}'")
 
     def _logical(self, node: ast.Logical) -> bound.Expr:
-        operands = gather([lambda part=part: self.condition(part) for part in node.operands])  # type: ignore[misc]
+        operands = each(self.condition, node.operands)
         flat = tuple(
             inner
             for part in operands
             for inner in (
-                part.arguments
-                if isinstance(part, bound.Call) and part.function == node.operator.lower()
-                else (part,)
+                part.arguments if isinstance(part, bound.Call) and part.function == node.operator.lower() else (part,)
             )
         )
         return self._call(node.operator.lower(), list(flat), node.span)
@@ -210,8 +270,12 @@ class ExpressionBinder:
 
     def _in_list(self, node: ast.InList) -> bound.Expr:
         if isinstance(node.operand, ast.Row):
-            raise fail(Code.BAD_SUBQUERY, "a row stands before IN (SELECT ..) only", node.operand.span,
-                       hint="compare the columns one by one, joined by AND and OR")
+            raise fail(
+                Code.BAD_SUBQUERY,
+                "a row stands before IN (SELECT ..) only",
+                node.operand.span,
+                hint="compare the columns one by one, joined by AND and OR",
+            )
         operands = self._times(self.bind_all([node.operand, *node.items]))
         return self._negated(self._call("in", operands, node.span, "IN"), node.negated)
 
@@ -228,7 +292,7 @@ class ExpressionBinder:
     def _case(self, node: ast.Case) -> bound.Expr:
         conditions: list[bound.Expr]
         if node.operand is None:
-            conditions = gather([lambda w=when: self.condition(w) for when, _ in node.branches])  # type: ignore[misc]
+            conditions = each(self.condition, [when for when, _ in node.branches])
         else:
             operand = self.bind(node.operand)
             values = self.bind_all([when for when, _ in node.branches])
@@ -267,15 +331,24 @@ class ExpressionBinder:
         if part == "epoch":
             return self._call("epoch", [self.bind(node.operand)], node.span, "EXTRACT(EPOCH ..)")
         if part not in EXTRACT_FIELDS:
-            raise fail(Code.BAD_ARGUMENTS, f"EXTRACT knows no field '{node.field.text}'", node.field.span,
-                       hint=f"it takes {one_of([*EXTRACT_FIELDS, 'epoch'])}", candidates=nearest(part, EXTRACT_FIELDS))
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                f"EXTRACT knows no field '{node.field.text}'",
+                node.field.span,
+                hint=f"it takes {one_of([*EXTRACT_FIELDS, 'epoch'])}",
+                candidates=nearest(part, EXTRACT_FIELDS),
+            )
         operand = self.bind(node.operand)
         name = bound.Literal(part, type=t.STRING, nullable=False, span=node.field.span)
         return self._call("extract", [name, operand], node.span, "EXTRACT")
 
     def _row(self, node: ast.Row) -> bound.Expr:
-        raise fail(Code.BAD_SUBQUERY, "a row stands before IN (SELECT ..) only", node.span,
-                   hint="compare the columns one by one, joined by AND")
+        raise fail(
+            Code.BAD_SUBQUERY,
+            "a row stands before IN (SELECT ..) only",
+            node.span,
+            hint="compare the columns one by one, joined by AND",
+        )
 
     # Subqueries
 
@@ -283,17 +356,25 @@ class ExpressionBinder:
         operands = self._row_operands(node.operand)
         query = self.bind_subquery(node.query, self.scope)
         if len(operands) != len(query.schema):
-            raise fail(Code.COLUMN_COUNT, f"{_counted(len(operands), 'value')} before IN, and the query "
-                       f"has {_counted(len(query.schema), 'column')}", node.span,
-                       hint="the query selects as many columns as stand before IN")
+            raise fail(
+                Code.COLUMN_COUNT,
+                f"{_counted(len(operands), 'value')} before IN, and the query "
+                f"has {_counted(len(query.schema), 'column')}",
+                node.span,
+                hint="the query selects as many columns as stand before IN",
+            )
         common: list[DataType] = []
         for at, column in enumerate(query.schema):
             if operands[at].type.kind is Kind.STRING and column.type.kind is Kind.TIMESTAMP:
                 operands[at] = self._times([operands[at], _typed(column)])[0]
             wanted = t.common_type(operands[at].type, column.type)
             if wanted is None:
-                raise fail(Code.TYPE_MISMATCH, f"{operands[at].type} is compared with {column.type} "
-                           f"('{column.name}')", node.span, hint="use CAST(x AS TYPE)")
+                raise fail(
+                    Code.TYPE_MISMATCH,
+                    f"{operands[at].type} is compared with {column.type} ('{column.name}')",
+                    node.span,
+                    hint="use CAST(x AS TYPE)",
+                )
             common.append(wanted)
         expression = bound.InSubquery(
             tuple(convert(operand, wanted) for operand, wanted in zip(operands, common, strict=True)),
@@ -325,8 +406,12 @@ class ExpressionBinder:
         if len(query.schema) != 1:
             raise fail(Code.BAD_SUBQUERY, f"a query used as a value has one column, not {len(query.schema)}", node.span)
         if not _at_most_one_row(query):
-            raise fail(Code.BAD_SUBQUERY, "a query used as a value must have at most one row", node.span,
-                       hint="use an aggregate such as MAX(..), or ORDER BY .. LIMIT 1")
+            raise fail(
+                Code.BAD_SUBQUERY,
+                "a query used as a value must have at most one row",
+                node.span,
+                hint="use an aggregate such as MAX(..), or ORDER BY .. LIMIT 1",
+            )
         return bound.ScalarSubquery(query, type=query.schema[0].type, nullable=True, span=node.span)
 
     # Functions
@@ -343,11 +428,17 @@ class ExpressionBinder:
             hint = _ELSEWHERE.get(key)
             candidates = () if hint else nearest(key, [*known, "istream", "dstream", "rstream"])
             hint = hint or "SHOW FUNCTIONS lists them all"
-            raise fail(Code.UNKNOWN_FUNCTION, f"there is no function '{node.function.text}'", node.function.span,
-                       hint, candidates)
+            raise fail(
+                Code.UNKNOWN_FUNCTION,
+                f"there is no function '{node.function.text}'",
+                node.function.span,
+                hint,
+                candidates,
+            )
         if node.distinct or node.filter or any(isinstance(a, ast.Star) for a in node.arguments):
-            raise fail(Code.BAD_ARGUMENTS, f"'{node.function.text}' is not an aggregate: no *, DISTINCT or FILTER",
-                       node.span)
+            raise fail(
+                Code.BAD_ARGUMENTS, f"'{node.function.text}' is not an aggregate: no *, DISTINCT or FILTER", node.span
+            )
         arguments = self.bind_all([a for a in node.arguments if isinstance(a, ast.Expression)])
         if isinstance(function, UserFunction):
             converted = self._user_arguments(function, arguments, node)
@@ -379,15 +470,25 @@ class ExpressionBinder:
             if node.function.key != "count":
                 raise fail(Code.BAD_ARGUMENTS, f"only COUNT takes *, not {name}", node.span)
             if node.distinct:
-                raise fail(Code.BAD_ARGUMENTS, "COUNT(DISTINCT *) counts nothing in particular", node.span,
-                           hint="name a column, or count the rows of (SELECT DISTINCT * FROM ..)")
+                raise fail(
+                    Code.BAD_ARGUMENTS,
+                    "COUNT(DISTINCT *) counts nothing in particular",
+                    node.span,
+                    hint="name a column, or count the rows of (SELECT DISTINCT * FROM ..)",
+                )
             call = bound.AggregateCall("count", (), t.BIGINT, False, filter=condition, span=node.span)
             return self.aggregates.reference(call)
         arguments = inner.bind_all([a for a in node.arguments if isinstance(a, ast.Expression)])
         if isinstance(function, UserAggregate):
             call = bound.AggregateCall(
-                function.name, self._user_arguments(function, arguments, node), function.return_type, True,
-                node.distinct, condition, True, span=node.span,
+                function.name,
+                self._user_arguments(function, arguments, node),
+                function.return_type,
+                True,
+                node.distinct,
+                condition,
+                True,
+                span=node.span,
             )
             return self.aggregates.reference(call)
         return self.aggregates.reference(self._builtin_aggregate(node, function, arguments, condition))
@@ -403,8 +504,9 @@ class ExpressionBinder:
         try:
             signature = function.rule([argument.type for argument in arguments])
         except BadArguments as error:
-            raise fail(Code.BAD_ARGUMENTS, _about(name, str(error), arguments), node.span,
-                       hint=f"usage: {function.usage}") from None
+            raise fail(
+                Code.BAD_ARGUMENTS, _about(name, str(error), arguments), node.span, hint=f"usage: {function.usage}"
+            ) from None
         converted = tuple(convert(a, wanted) for a, wanted in zip(arguments, signature.arguments, strict=True))
         bound_name = function.name
         if bound_name in ("first", "last"):
@@ -422,8 +524,12 @@ class ExpressionBinder:
             return next(column for column in self.scope.columns_of(owner) if column.index == found[0])
         reason = "several streams" if found else "no stream with a named timestamp column"
         instead = "ARG_MIN" if node.function.key == "first" else "ARG_MAX"
-        raise fail(Code.BAD_ARGUMENTS, f"{name} goes by a stream's timestamp, and FROM has {reason}", node.span,
-                   hint=f"say what to order by: {instead}(x, by)")
+        raise fail(
+            Code.BAD_ARGUMENTS,
+            f"{name} goes by a stream's timestamp, and FROM has {reason}",
+            node.span,
+            hint=f"say what to order by: {instead}(x, by)",
+        )
 
     def _user_arguments(
         self, function: UserFunction | UserAggregate, arguments: list[bound.Expr], node: ast.Call
@@ -431,21 +537,37 @@ class ExpressionBinder:
         wanted = function.argument_types
         usage = f"{function.name}({', '.join(str(w) for w in wanted)})"
         if len(arguments) != len(wanted):
-            raise fail(Code.BAD_ARGUMENTS, f"'{function.name}' takes {len(wanted)} arguments, not {len(arguments)}",
-                       node.span, hint=f"usage: {usage}")
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                f"'{function.name}' takes {len(wanted)} arguments, not {len(arguments)}",
+                node.span,
+                hint=f"usage: {usage}",
+            )
         for argument, target in zip(arguments, wanted, strict=True):
             if t.common_type(argument.type, target) != target:
-                raise fail(Code.BAD_ARGUMENTS, f"'{function.name}' takes {target} here, not {argument.type}",
-                           argument.span, hint=f"usage: {usage}")
+                raise fail(
+                    Code.BAD_ARGUMENTS,
+                    f"'{function.name}' takes {target} here, not {argument.type}",
+                    argument.span,
+                    hint=f"usage: {usage}",
+                )
         return tuple(convert(a, target) for a, target in zip(arguments, wanted, strict=True))
 
     def _window_call(self, node: ast.WindowCall) -> bound.Expr:
         if node.call.function.key != "row_number":
-            raise fail(Code.BAD_ROW_NUMBER, f"{node.call.function.text} cannot be used with OVER", node.span,
-                       hint="only ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) can; for aggregates over "
-                            "a window, put the window after the stream's name: FROM s [Range 10 Seconds]")
-        raise fail(Code.BAD_ROW_NUMBER, "ROW_NUMBER can only be a column of a subquery or view", node.span,
-                   hint="SELECT .. FROM (SELECT .., ROW_NUMBER() OVER (..) AS n FROM ..) WHERE n <= 3")
+            raise fail(
+                Code.BAD_ROW_NUMBER,
+                f"{node.call.function.text} cannot be used with OVER",
+                node.span,
+                hint="only ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) can; for aggregates over "
+                "a window, put the window after the stream's name: FROM s [Range 10 Seconds]",
+            )
+        raise fail(
+            Code.BAD_ROW_NUMBER,
+            "ROW_NUMBER can only be a column of a subquery or view",
+            node.span,
+            hint="SELECT .. FROM (SELECT .., ROW_NUMBER() OVER (..) AS n FROM ..) WHERE n <= 3",
+        )
 
     # Helpers
 
@@ -464,7 +586,10 @@ class ExpressionBinder:
         converted = tuple(convert(a, wanted) for a, wanted in zip(arguments, signature.arguments, strict=True))
         constants = [argument.value if isinstance(argument, bound.Literal) else None for argument in converted]
         return bound.Call(
-            name, converted, span=span, type=function.result_type(signature, constants),
+            name,
+            converted,
+            span=span,
+            type=function.result_type(signature, constants),
             nullable=function.can_be_null(signature, [argument.nullable for argument in converted]),
         )
 
@@ -498,7 +623,7 @@ class ExpressionBinder:
         ]
 
 
-_HANDLERS: dict[type, Callable[[ExpressionBinder, ast.Expression], bound.Expr]] = {
+_HANDLERS: dict[type[ast.Expression], Callable[[ExpressionBinder, Any], bound.Expr]] = {
     ast.Number: ExpressionBinder._number,
     ast.String: ExpressionBinder._string,
     ast.Boolean: ExpressionBinder._boolean,
@@ -522,7 +647,7 @@ _HANDLERS: dict[type, Callable[[ExpressionBinder, ast.Expression], bound.Expr]] 
     ast.Extract: ExpressionBinder._extract,
     ast.Call: ExpressionBinder._function,
     ast.WindowCall: ExpressionBinder._window_call,
-}  # type: ignore[dict-item]
+}
 
 
 def converted_columns(rel: bound.Rel, wanted: Sequence[DataType]) -> bound.Rel:
@@ -597,14 +722,22 @@ def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) 
         unit = _constant_string(arguments[0])
         if unit is None or unit.lower() not in TRUNC_UNITS:
             problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
-            raise fail(Code.BAD_ARGUMENTS, f"date_trunc {problem}", arguments[0].span,
-                       hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
-                       candidates=nearest(unit or "", TRUNC_UNITS))
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                f"date_trunc {problem}",
+                arguments[0].span,
+                hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
+                candidates=nearest(unit or "", TRUNC_UNITS),
+            )
     if function.name == "date_format" and len(arguments) == 2:
         pattern = _constant_string(arguments[1])
         if pattern is None or not _is_date_pattern(pattern):
-            raise fail(Code.BAD_ARGUMENTS, "date_format takes a constant pattern", arguments[1].span,
-                       hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'")
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                "date_format takes a constant pattern",
+                arguments[1].span,
+                hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'",
+            )
     if function.name == "round" and len(arguments) == 2:
         digits = arguments[1]
         if not (isinstance(digits, bound.Literal) and isinstance(digits.value, int)):

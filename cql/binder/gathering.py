@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from cql.errors import CqlError, Diagnostic
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -23,3 +25,8 @@ def gather(tasks: Iterable[Callable[[], T]]) -> list[T]:
     if problems:
         raise CqlError(sorted(problems.values(), key=lambda diagnostic: diagnostic.span))
     return results
+
+
+def each(function: Callable[[A], T], items: Iterable[A]) -> list[T]:
+    """Return what a function gives for each item; if it fails for some, raise all of their diagnostics."""
+    return gather([partial(function, item) for item in items])

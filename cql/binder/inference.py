@@ -28,8 +28,12 @@ def infer_columns(source: External, span: Span) -> list[ColumnModel]:
         return list(_RATE)
     readers = {"csv": _csv_schema, "json": _json_schema, "parquet": _parquet_schema}
     if source.format not in readers:
-        raise fail(Code.CANNOT_INFER, f"the columns of a {source.format} source cannot be inferred", span,
-                   hint="list the columns: name (column TYPE, ..)")
+        raise fail(
+            Code.CANNOT_INFER,
+            f"the columns of a {source.format} source cannot be inferred",
+            span,
+            hint="list the columns: name (column TYPE, ..)",
+        )
     options = {key.lower(): value for key, value in source.options.items()}
     place = options["path"]
     try:
@@ -50,7 +54,9 @@ def _check_names(names: Sequence[str], place: str, span: Span) -> None:
     for name in names:
         if name.casefold() in seen or not name:
             what = f"two columns '{name}'" if name else "a column without a name"
-            raise fail(Code.CANNOT_INFER, f"'{place}' has {what}", span, hint="list the columns: name (column TYPE, ..)")
+            raise fail(
+                Code.CANNOT_INFER, f"'{place}' has {what}", span, hint="list the columns: name (column TYPE, ..)"
+            )
         seen.add(name.casefold())
 
 
@@ -65,8 +71,12 @@ def _first_file(pattern: str, span: Span) -> Path:
         inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith(("_", ".")))
         if inside:
             return inside[0]
-    raise fail(Code.NO_FILE, f"there is no file '{pattern}'", span,
-               hint="paths are relative to the working directory; list the columns if the file comes later")
+    raise fail(
+        Code.NO_FILE,
+        f"there is no file '{pattern}'",
+        span,
+        hint="paths are relative to the working directory; list the columns if the file comes later",
+    )
 
 
 def _csv_schema(path: Path, options: dict[str, str]) -> pa.Schema:
@@ -121,5 +131,9 @@ def _type(arrow_type: Any, name: str, span: Span) -> t.DataType:
         return t.TIMESTAMP
     if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type) or pa.types.is_null(arrow_type):
         return t.STRING
-    raise fail(Code.CANNOT_INFER, f"the column '{name}' has the type {arrow_type}, which CQL does not have", span,
-               hint="list the columns to read; others are left out")
+    raise fail(
+        Code.CANNOT_INFER,
+        f"the column '{name}' has the type {arrow_type}, which CQL does not have",
+        span,
+        hint="list the columns to read; others are left out",
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cql import ast, bound
 from cql.binder.expressions import ExpressionBinder
-from cql.binder.gathering import gather
+from cql.binder.gathering import each
 from cql.binder.limits import MAX_LEVELS
 from cql.binder.scope import Input, Scope
 from cql.catalog import RelationDef, StreamDef, ViewDef
@@ -30,9 +30,13 @@ class BoundInput:
 def bind_inputs(binder: QueryBinder, refs: Sequence[ast.TableRef], outer: Scope | None) -> BoundInput:
     """Return the join of the items of FROM; comma means all pairs."""
     if len(refs) > MAX_LEVELS:
-        raise fail(Code.TOO_DEEP, f"FROM joins {len(refs)} inputs", refs[0].span.cover(refs[-1].span),
-                   hint=f"there may be up to {MAX_LEVELS}")
-    items = gather([lambda ref=ref: _bind_ref(binder, ref, outer) for ref in refs])  # type: ignore[misc]
+        raise fail(
+            Code.TOO_DEEP,
+            f"FROM joins {len(refs)} inputs",
+            refs[0].span.cover(refs[-1].span),
+            hint=f"there may be up to {MAX_LEVELS}",
+        )
+    items = each(lambda ref: _bind_ref(binder, ref, outer), refs)
     joined = items[0]
     for item in items[1:]:
         joined = _joined(bound.JoinKind.INNER, joined, item, None)
@@ -52,8 +56,11 @@ def renamed(rel: bound.Rel, columns: Sequence[ast.Name], owner: ast.Name) -> bou
     if not columns:
         return rel
     if len(columns) != len(rel.schema):
-        raise fail(Code.COLUMN_COUNT, f"'{owner.text}' names {len(columns)} columns, its query has {len(rel.schema)}",
-                   owner.span)
+        raise fail(
+            Code.COLUMN_COUNT,
+            f"'{owner.text}' names {len(columns)} columns, its query has {len(rel.schema)}",
+            owner.span,
+        )
     _check_distinct(columns)
     names = tuple(column.text for column in columns)
     if isinstance(rel, bound.RelToStream):
@@ -124,8 +131,12 @@ def _bind_subquery(binder: QueryBinder, ref: ast.SubqueryInput, outer: Scope | N
     rel = binder.bind(ref.query, outer, numbered=True)
     if ref.window and not rel.is_stream:
         if not rel.grows:
-            raise fail(Code.WINDOW_ON_RELATION, "this subquery yields a relation, and windows go on streams",
-                       ref.window.span, hint="make a stream of it first: FROM Istream(SELECT ..) [..]")
+            raise fail(
+                Code.WINDOW_ON_RELATION,
+                "this subquery yields a relation, and windows go on streams",
+                ref.window.span,
+                hint="make a stream of it first: FROM Istream(SELECT ..) [..]",
+            )
         rel = bound.RelToStream(ast.RelToStreamKind.ISTREAM, rel, span=ref.span)
     rel = _windowed(binder, rel, ref.window, ref.alias, "this subquery")
     name = ref.alias.text if ref.alias else None
@@ -133,9 +144,7 @@ def _bind_subquery(binder: QueryBinder, ref: ast.SubqueryInput, outer: Scope | N
 
 
 def _bind_join(binder: QueryBinder, ref: ast.Join, outer: Scope | None) -> BoundInput:
-    left, right = gather(
-        [lambda side=side: _bind_ref(binder, side, outer) for side in (ref.left, ref.right)]  # type: ignore[misc]
-    )
+    left, right = each(lambda side: _bind_ref(binder, side, outer), (ref.left, ref.right))
     kind = bound.JoinKind.INNER if ref.kind is ast.JoinKind.CROSS else bound.JoinKind[ref.kind.name]
     pairs = _joined(bound.JoinKind.INNER, left, right, None)
     _check_names(pairs.inputs, (ref,))
@@ -147,16 +156,12 @@ def _bind_join(binder: QueryBinder, ref: ast.Join, outer: Scope | None) -> Bound
     return replace(joined, rel=replace(joined.rel, span=ref.span))
 
 
-def _joined(
-    kind: bound.JoinKind, left: BoundInput, right: BoundInput, condition: bound.Expr | None
-) -> BoundInput:
+def _joined(kind: bound.JoinKind, left: BoundInput, right: BoundInput, condition: bound.Expr | None) -> BoundInput:
     rel = bound.Join(kind, left.rel, right.rel, condition)
     shift = len(left.rel.schema)
     inputs = (*left.inputs, *(replace(owner, start=owner.start + shift) for owner in right.inputs))
     schema = rel.schema
-    return BoundInput(
-        rel, tuple(replace(o, fields=schema[o.start : o.start + len(o.fields)]) for o in inputs)
-    )
+    return BoundInput(rel, tuple(replace(o, fields=schema[o.start : o.start + len(o.fields)]) for o in inputs))
 
 
 def _check_names(inputs: Sequence[Input], refs: Sequence[ast.TableRef]) -> None:
@@ -165,8 +170,12 @@ def _check_names(inputs: Sequence[Input], refs: Sequence[ast.TableRef]) -> None:
         if owner.name is None:
             continue
         if owner.name.casefold() in seen:
-            raise fail(Code.DUPLICATE_NAME, f"FROM has two inputs named '{owner.name}'", ref.span,
-                       hint=f"give one of them another name: {owner.name} AS x")
+            raise fail(
+                Code.DUPLICATE_NAME,
+                f"FROM has two inputs named '{owner.name}'",
+                ref.span,
+                hint=f"give one of them another name: {owner.name} AS x",
+            )
         seen.add(owner.name.casefold())
 
 
@@ -195,9 +204,7 @@ def _windowed(
     return bound.Window(rel, _spec(binder, rel, window, alias), span=window.span)
 
 
-def _spec(
-    binder: QueryBinder, rel: bound.Rel, window: ast.Window, alias: ast.Name | None
-) -> bound.WindowSpec:
+def _spec(binder: QueryBinder, rel: bound.Rel, window: ast.Window, alias: ast.Name | None) -> bound.WindowSpec:
     clock = rel.time
     extra = 1 if binder.settings.range_bounds == "closed" else 0
     match window:
@@ -210,14 +217,18 @@ def _spec(
             length = _ticks(duration, clock, "Range", 1 - extra)
             step = None if slide is None else _ticks(slide, clock, "Slide")
             if step is not None and step > length:
-                raise fail(Code.BAD_WINDOW, "Slide is larger than Range, so that elements would be skipped",
-                           slide.span if slide else window.span, hint="Slide is at most as long as Range")
+                raise fail(
+                    Code.BAD_WINDOW,
+                    "Slide is larger than Range, so that elements would be skipped",
+                    slide.span if slide else window.span,
+                    hint="Slide is at most as long as Range",
+                )
             return bound.RangeSpec(length + extra, None if step == 1 else step)
         case ast.RowsWindow(count=count):
             assert count is not None
             return bound.RowsSpec(_rows(count, window))
         case ast.PartitionWindow():
-            columns = gather([lambda c=c: _partition_column(rel, *c, alias) for c in window.columns])  # type: ignore[misc]
+            columns = each(lambda column: _partition_column(rel, *column, alias), window.columns)
             ticks = None if window.duration is None else _ticks(window.duration, clock, "Range", 1 - extra) + extra
             return bound.PartitionRowsSpec(tuple(dict.fromkeys(columns)), _rows(window.count, window), ticks)
     raise AssertionError(type(window).__name__)
@@ -225,18 +236,28 @@ def _spec(
 
 def _ticks(duration: ast.IntervalLiteral, clock: TimeDomain | None, what: str, least: int = 1) -> int:
     if clock is None:
-        raise fail(Code.BAD_WINDOW, f"{what} needs a clock, and this input never changes", duration.span,
-                   hint="leave the window out")
+        raise fail(
+            Code.BAD_WINDOW,
+            f"{what} needs a clock, and this input never changes",
+            duration.span,
+            hint="leave the window out",
+        )
     try:
         ticks = duration.interval.ticks(clock)
     except BadInterval as error:
         hint = "use whole seconds; a stream with a TIMESTAMP column as its timestamp has a finer clock"
-        raise fail(Code.BAD_WINDOW, f"{what}: {error}", duration.span,
-                   hint=hint if clock is TimeDomain.INTEGER else None) from None
+        raise fail(
+            Code.BAD_WINDOW, f"{what}: {error}", duration.span, hint=hint if clock is TimeDomain.INTEGER else None
+        ) from None
     if ticks < least:
-        raise fail(Code.BAD_WINDOW, f"{what} must be longer than 0", duration.span,
-                   hint="[Now] holds the elements of the current instant" if what == "Range" else
-                   "without Slide, the window moves at every instant")
+        raise fail(
+            Code.BAD_WINDOW,
+            f"{what} must be longer than 0",
+            duration.span,
+            hint="[Now] holds the elements of the current instant"
+            if what == "Range"
+            else "without Slide, the window moves at every instant",
+        )
     return ticks
 
 
@@ -246,9 +267,7 @@ def _rows(count: int, window: ast.Window) -> int:
     return count
 
 
-def _partition_column(
-    rel: bound.Rel, qualifier: ast.Name | None, name: ast.Name, alias: ast.Name | None
-) -> int:
+def _partition_column(rel: bound.Rel, qualifier: ast.Name | None, name: ast.Name, alias: ast.Name | None) -> int:
     scope = Scope([Input(alias.text if alias else None, rel.schema, 0)])
     span = qualifier.span.cover(name.span) if qualifier else name.span
     return scope.resolve(ast.Column(name, qualifier, span=span)).index

@@ -39,8 +39,12 @@ def timestamp_literal(text: str, span: Span) -> bound.Literal:
     """Return a TIMESTAMP constant; raises for a text that is none."""
     value = timestamp_microseconds(text)
     if value is None:
-        raise fail(Code.BAD_LITERAL, f"'{text}' is not a timestamp", span,
-                   hint="write it as '2026-01-31 12:00:00' or '2026-01-31T12:00:00.5Z'")
+        raise fail(
+            Code.BAD_LITERAL,
+            f"'{text}' is not a timestamp",
+            span,
+            hint="write it as '2026-01-31 12:00:00' or '2026-01-31T12:00:00.5Z'",
+        )
     return bound.Literal(value, type=t.TIMESTAMP, nullable=False, span=span)
 
 
@@ -60,8 +64,8 @@ def number_literal(number: ast.Number, negative: bool = False) -> bound.Literal:
     if "." in text:
         return bound.Literal(exact, type=t.decimal(digits, scale), nullable=False, span=number.span)
     whole_type = t.literal_integer_type(int(exact))
-    value = int(exact) if whole_type.is_integer else exact
-    return bound.Literal(value, type=whole_type, nullable=False, span=number.span)
+    whole: int | Decimal = int(exact) if whole_type.is_integer else exact
+    return bound.Literal(whole, type=whole_type, nullable=False, span=number.span)
 
 
 def convert(expression: bound.Expr, target: DataType) -> bound.Expr:

@@ -18,6 +18,10 @@ def position(node: ast.Expression, count: int) -> int | None:
         return None
     digits = node.text.lstrip("0")
     if not digits or len(digits) > len(str(count)) or int(digits) > count:
-        raise fail(Code.BAD_ORDER, f"there is no column {node.text} in the select list", node.span,
-                   hint=f"positions go from 1 to {count}")
+        raise fail(
+            Code.BAD_ORDER,
+            f"there is no column {node.text} in the select list",
+            node.span,
+            hint=f"positions go from 1 to {count}",
+        )
     return int(digits) - 1

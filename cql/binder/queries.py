@@ -14,7 +14,7 @@ from cql import ast, bound
 from cql import types as t
 from cql.binder.blocks import BlockBinder
 from cql.binder.expressions import converted_columns
-from cql.binder.gathering import gather
+from cql.binder.gathering import each
 from cql.binder.inputs import as_relation, bind_named, renamed
 from cql.binder.limits import check_size
 from cql.binder.ordering import position, sort_key
@@ -46,8 +46,12 @@ def bind_query(query: ast.Query, catalog: Catalog, *, is_view: bool = False) -> 
         if not tree.is_stream and tree.grows:
             tree = bound.RelToStream(ast.RelToStreamKind.ISTREAM, tree, span=query.span)
     except RecursionError:
-        raise fail(Code.TOO_DEEP, "this query nests too deeply", query.span,
-                   hint="move inner parts into views: CREATE VIEW name AS query") from None
+        raise fail(
+            Code.TOO_DEEP,
+            "this query nests too deeply",
+            query.span,
+            hint="move inner parts into views: CREATE VIEW name AS query",
+        ) from None
     return BoundQuery(tree, tuple(binder.used))
 
 
@@ -98,33 +102,46 @@ class QueryBinder:
 
     def _top_n(self, query: ast.TopN, outer: Scope | None, numbered: bool) -> bound.Rel:
         if query.limit is None:
-            raise fail(Code.BAD_ORDER, "a relation has no order, so ORDER BY needs a LIMIT", query.keys[0].span,
-                       hint="ORDER BY .. LIMIT n keeps the first n rows; otherwise leave ORDER BY out")
+            raise fail(
+                Code.BAD_ORDER,
+                "a relation has no order, so ORDER BY needs a LIMIT",
+                query.keys[0].span,
+                hint="ORDER BY .. LIMIT n keeps the first n rows; otherwise leave ORDER BY out",
+            )
         if not query.keys:
-            raise fail(Code.BAD_ORDER, "LIMIT needs an ORDER BY that says which rows come first", _end(query),
-                       hint="write ORDER BY .. LIMIT n")
+            raise fail(
+                Code.BAD_ORDER,
+                "LIMIT needs an ORDER BY that says which rows come first",
+                _end(query),
+                hint="write ORDER BY .. LIMIT n",
+            )
         if query.limit == 0:
             raise fail(Code.BAD_ORDER, "LIMIT 0 leaves nothing", _end(query))
         if isinstance(query.query, ast.Select):
             return BlockBinder(self, outer, numbered).bind(query.query, query.keys, query.limit)
         relation = as_relation(self.bind(query.query, outer))
-        keys = gather([lambda key=key: _output_key(key, relation) for key in query.keys])  # type: ignore[misc]
+        keys = each(lambda key: _output_key(key, relation), query.keys)
         return bound.TopN(relation, tuple(keys), query.limit, span=query.span)
 
     def _set_operation(self, query: ast.SetOperation, outer: Scope | None) -> bound.Rel:
-        left, right = gather(
-            [lambda side=side: as_relation(self.bind(side, outer)) for side in (query.left, query.right)]  # type: ignore[misc]
-        )
+        left, right = each(lambda side: as_relation(self.bind(side, outer)), (query.left, query.right))
         name = query.kind.value
         if len(left.schema) != len(right.schema):
-            raise fail(Code.COLUMN_COUNT, f"{name} needs as many columns on both sides: {len(left.schema)} and "
-                       f"{len(right.schema)}", query.span)
+            raise fail(
+                Code.COLUMN_COUNT,
+                f"{name} needs as many columns on both sides: {len(left.schema)} and {len(right.schema)}",
+                query.span,
+            )
         common: list[DataType] = []
         for a, b in zip(left.schema, right.schema, strict=True):
             wanted = t.common_type(a.type, b.type)
             if wanted is None:
-                raise fail(Code.TYPE_MISMATCH, f"{name} does not go with {a.type} ('{a.name}') and {b.type} "
-                           f"('{b.name}')", query.span, hint="use CAST(x AS TYPE)")
+                raise fail(
+                    Code.TYPE_MISMATCH,
+                    f"{name} does not go with {a.type} ('{a.name}') and {b.type} ('{b.name}')",
+                    query.span,
+                    hint="use CAST(x AS TYPE)",
+                )
             common.append(wanted)
         return bound.SetOperation(
             query.kind, query.all, converted_columns(left, common), converted_columns(right, common), span=query.span
@@ -162,8 +179,12 @@ def _output_key(key: ast.SortKey, relation: bound.Rel) -> bound.SortKey:
         return sort_key(key, names.index(node.name.key))
     at = position(node, len(names))
     if at is None:
-        raise fail(Code.BAD_ORDER, "after a set operation, ORDER BY takes a column of the result", node.span,
-                   hint=columns_are([column.name for column in relation.schema]))
+        raise fail(
+            Code.BAD_ORDER,
+            "after a set operation, ORDER BY takes a column of the result",
+            node.span,
+            hint=columns_are([column.name for column in relation.schema]),
+        )
     return sort_key(key, at)
 
 
@@ -193,6 +214,9 @@ def _check_clocks(clocks: Sequence[tuple[ast.Name, TimeDomain]]) -> None:
     for name, clock in clocks:
         first, first_clock = clocks[0]
         if clock is not first_clock:
-            raise fail(Code.MIXED_TIME, f"'{name.text}' is timed by {clock.value}, '{first.text}' by "
-                       f"{first_clock.value}", name.span,
-                       hint="all inputs of a query need the same kind of timestamps")
+            raise fail(
+                Code.MIXED_TIME,
+                f"'{name.text}' is timed by {clock.value}, '{first.text}' by {first_clock.value}",
+                name.span,
+                hint="all inputs of a query need the same kind of timestamps",
+            )

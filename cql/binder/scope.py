@@ -78,8 +78,13 @@ class Scope:
             if owner.name is not None and owner.name.casefold() == name.key:
                 return owner
         known = [owner.name for owner in self.inputs if owner.name]
-        raise fail(Code.UNKNOWN_TABLE, f"there is no input '{name.text}' in FROM", name.span,
-                   hint=f"FROM has {', '.join(known)}" if known else None, candidates=nearest(name.text, known))
+        raise fail(
+            Code.UNKNOWN_TABLE,
+            f"there is no input '{name.text}' in FROM",
+            name.span,
+            hint=f"FROM has {', '.join(known)}" if known else None,
+            candidates=nearest(name.text, known),
+        )
 
     def _matches(self, column: ast.Column) -> Iterator[tuple[Input, int]]:
         for owner in self.inputs:
@@ -97,13 +102,20 @@ class Scope:
             owners = [o for o in visible if o.name and o.name.casefold() == column.qualifier.key]
             if not owners:
                 known = [o.name for o in visible if o.name]
-                return fail(Code.UNKNOWN_TABLE, f"there is no input '{column.qualifier.text}' in FROM",
-                            column.qualifier.span, hint=f"FROM has {', '.join(known)}" if known else None,
-                            candidates=nearest(column.qualifier.text, known))
+                return fail(
+                    Code.UNKNOWN_TABLE,
+                    f"there is no input '{column.qualifier.text}' in FROM",
+                    column.qualifier.span,
+                    hint=f"FROM has {', '.join(known)}" if known else None,
+                    candidates=nearest(column.qualifier.text, known),
+                )
             visible = owners
         if any(name.casefold() == column.name.key for owner in visible for name in owner.hidden):
-            return fail(Code.UNKNOWN_COLUMN, f"'{wanted}' says when or how the relation changes and is not a "
-                        "column of it", column.span)
+            return fail(
+                Code.UNKNOWN_COLUMN,
+                f"'{wanted}' says when or how the relation changes and is not a column of it",
+                column.span,
+            )
         known = list(dict.fromkeys(f.name for owner in visible for f in owner.fields))
         candidates = nearest(wanted, known)
         hint = None
@@ -143,7 +155,15 @@ def _ambiguous(column: ast.Column, found: list[tuple[Input, int]]) -> CqlError:
     owners = [owner.name for owner, _ in found if owner.name]
     name = column.name.text
     if column.qualifier or len(owners) < 2:
-        return fail(Code.AMBIGUOUS_COLUMN, f"there are several columns '{name}'", column.span,
-                    hint="give them different names with AS in the subquery")
-    return fail(Code.AMBIGUOUS_COLUMN, f"'{name}' is a column of {' and of '.join(owners)}", column.span,
-                candidates=tuple(f"{owner}.{name}" for owner in owners))
+        return fail(
+            Code.AMBIGUOUS_COLUMN,
+            f"there are several columns '{name}'",
+            column.span,
+            hint="give them different names with AS in the subquery",
+        )
+    return fail(
+        Code.AMBIGUOUS_COLUMN,
+        f"'{name}' is a column of {' and of '.join(owners)}",
+        column.span,
+        candidates=tuple(f"{owner}.{name}" for owner in owners),
+    )

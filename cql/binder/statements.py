@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cql import ast, bound
 from cql import types as t
-from cql.binder.gathering import gather
+from cql.binder.gathering import each
 from cql.binder.inference import infer_columns
 from cql.binder.inputs import renamed
 from cql.binder.queries import bind_query
@@ -71,8 +71,12 @@ def _stream(statement: ast.CreateStream) -> StreamDef:
         try:
             delay = statement.delay.interval.ticks(clock)
         except BadInterval as error:
-            raise fail(Code.BAD_TIMESTAMP, f"DELAY: {error}", statement.delay.span,
-                       hint="use whole seconds, or a TIMESTAMP column as the timestamp") from None
+            raise fail(
+                Code.BAD_TIMESTAMP,
+                f"DELAY: {error}",
+                statement.delay.span,
+                hint="use whole seconds, or a TIMESTAMP column as the timestamp",
+            ) from None
         if delay < 0:
             raise fail(Code.BAD_TIMESTAMP, "DELAY cannot be negative", statement.delay.span)
     return StreamDef(
@@ -87,17 +91,32 @@ def _relation(statement: ast.CreateRelation) -> RelationDef:
     at = _column_named(statement.timestamp, columns, "TIMESTAMP BY")
     sign = _column_named(statement.sign, columns, "SIGN BY")
     if at is sign:
-        raise fail(Code.BAD_TIMESTAMP, "TIMESTAMP BY and SIGN BY name the same column", statement.sign.span,
-                   hint="one column says when the relation changes, another if a row is added or removed")
+        raise fail(
+            Code.BAD_TIMESTAMP,
+            "TIMESTAMP BY and SIGN BY name the same column",
+            statement.sign.span,
+            hint="one column says when the relation changes, another if a row is added or removed",
+        )
     if sign.type.kind is not Kind.STRING and not sign.type.is_integer:
-        raise fail(Code.BAD_TIMESTAMP, f"the sign '{sign.name}' is {sign.type}", statement.sign.span,
-                   hint="a sign is a STRING of '+' and '-', or an integer of 1 and -1")
+        raise fail(
+            Code.BAD_TIMESTAMP,
+            f"the sign '{sign.name}' is {sign.type}",
+            statement.sign.span,
+            hint="a sign is a STRING of '+' and '-', or an integer of 1 and -1",
+        )
     rest = tuple(column for column in columns if column is not at and column is not sign)
     if not rest:
-        raise fail(Code.BAD_DEFINITION, f"'{statement.name.text}' has no columns besides its timestamp and sign",
-                   statement.name.span)
+        raise fail(
+            Code.BAD_DEFINITION,
+            f"'{statement.name.text}' has no columns besides its timestamp and sign",
+            statement.name.span,
+        )
     return RelationDef(
-        name=statement.name.text, columns=rest, time=_clock(at, statement.timestamp), timestamp=at, sign=sign,
+        name=statement.name.text,
+        columns=rest,
+        time=_clock(at, statement.timestamp),
+        timestamp=at,
+        sign=sign,
         source=source,
     )
 
@@ -124,8 +143,12 @@ def _source_and_columns(
     declared = _columns(columns)
     if source is None or not source.inferred:
         if not declared:
-            raise fail(Code.BAD_DEFINITION, f"'{name.text}' has no columns", name.span,
-                       hint=f"write {name.text} (column TYPE, ..), or FROM csv SCHEMA INFERRED OPTIONS (path '..')")
+            raise fail(
+                Code.BAD_DEFINITION,
+                f"'{name.text}' has no columns",
+                name.span,
+                hint=f"write {name.text} (column TYPE, ..), or FROM csv SCHEMA INFERRED OPTIONS (path '..')",
+            )
         return (None if source is None else _source(source)), declared
     external = _source(source)
     path = next((option.value.span for option in source.options if option.key.key == "path"), source.span)
@@ -134,8 +157,12 @@ def _source_and_columns(
     missing = set(given) - {column.name.casefold() for column in found}
     if missing:
         column = next(c for c in columns if c.name.key in missing)
-        raise fail(Code.UNKNOWN_COLUMN, f"the source has no column '{column.name.text}'", column.name.span,
-                   candidates=nearest(column.name.text, [c.name for c in found]))
+        raise fail(
+            Code.UNKNOWN_COLUMN,
+            f"the source has no column '{column.name.text}'",
+            column.name.span,
+            candidates=nearest(column.name.text, [c.name for c in found]),
+        )
     return external, [given.get(column.name.casefold(), column) for column in found]
 
 
@@ -158,14 +185,15 @@ def _columns(definitions: Sequence[ast.ColumnDef]) -> list[ColumnModel]:
 
     def column(definition: ast.ColumnDef) -> ColumnModel:
         if definition.name.key in seen:
-            raise fail(Code.DUPLICATE_NAME, f"the column '{definition.name.text}' is defined twice",
-                       definition.name.span)
+            raise fail(
+                Code.DUPLICATE_NAME, f"the column '{definition.name.text}' is defined twice", definition.name.span
+            )
         seen.add(definition.name.key)
         return ColumnModel(
             name=definition.name.text, type=resolve_type(definition.type), nullable=not definition.not_null
         )
 
-    return gather([lambda d=d: column(d) for d in definitions])  # type: ignore[misc]
+    return each(column, definitions)
 
 
 def _column_named(name: ast.Name, columns: Sequence[ColumnModel], clause: str) -> ColumnModel:
@@ -173,9 +201,13 @@ def _column_named(name: ast.Name, columns: Sequence[ColumnModel], clause: str) -
         if column.name.casefold() == name.key:
             return column
     known = [column.name for column in columns]
-    raise fail(Code.UNKNOWN_COLUMN, f"{clause}: there is no column '{name.text}'", name.span,
-               hint=None if nearest(name.text, known) else columns_are(known),
-               candidates=nearest(name.text, known))
+    raise fail(
+        Code.UNKNOWN_COLUMN,
+        f"{clause}: there is no column '{name.text}'",
+        name.span,
+        hint=None if nearest(name.text, known) else columns_are(known),
+        candidates=nearest(name.text, known),
+    )
 
 
 def _clock(column: ColumnModel, name: ast.Name) -> TimeDomain:
@@ -183,8 +215,12 @@ def _clock(column: ColumnModel, name: ast.Name) -> TimeDomain:
         return TimeDomain.TIMESTAMP
     if column.type.kind in (Kind.INT, Kind.BIGINT):
         return TimeDomain.INTEGER
-    raise fail(Code.BAD_TIMESTAMP, f"'{column.name}' is {column.type} and cannot be the timestamp", name.span,
-               hint="a timestamp is TIMESTAMP, or INT or BIGINT counting seconds")
+    raise fail(
+        Code.BAD_TIMESTAMP,
+        f"'{column.name}' is {column.type} and cannot be the timestamp",
+        name.span,
+        hint="a timestamp is TIMESTAMP, or INT or BIGINT counting seconds",
+    )
 
 
 # Views and queries
@@ -222,8 +258,12 @@ def _check_declared_types(statement: ast.CreateView, tree: bound.Rel) -> None:
 def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:
     if statement.name.key in catalog.queries:
         taken = catalog.queries[statement.name.key].name
-        raise fail(Code.DUPLICATE_NAME, f"there is a query '{taken}' already", statement.name.span,
-                   hint=f"choose another name, or DROP QUERY {taken} first")
+        raise fail(
+            Code.DUPLICATE_NAME,
+            f"there is a query '{taken}' already",
+            statement.name.span,
+            hint=f"choose another name, or DROP QUERY {taken} first",
+        )
     check_query_options(statement.options)
     result = bind_query(statement.query, catalog)
     sink = None

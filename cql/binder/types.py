@@ -8,8 +8,15 @@ from cql.types import TYPE_NAMES, DataType, type_from_words
 
 # What other systems call the types of CQL.
 _ELSEWHERE = {
-    "TEXT": ("STRING",), "LONG": ("BIGINT",), "INT8": ("BIGINT",), "SHORT": ("INT",), "SMALLINT": ("INT",),
-    "TINYINT": ("BYTE",), "NUMBER": ("DECIMAL", "DOUBLE"), "DATE": ("TIMESTAMP",), "DATETIME": ("TIMESTAMP",),
+    "TEXT": ("STRING",),
+    "LONG": ("BIGINT",),
+    "INT8": ("BIGINT",),
+    "SHORT": ("INT",),
+    "SMALLINT": ("INT",),
+    "TINYINT": ("BYTE",),
+    "NUMBER": ("DECIMAL", "DOUBLE"),
+    "DATE": ("TIMESTAMP",),
+    "DATETIME": ("TIMESTAMP",),
     "TIME": ("TIMESTAMP",),
 }
 
@@ -21,7 +28,12 @@ def resolve_type(name: ast.TypeName) -> DataType:
     except LookupError as error:
         known = [*TYPE_NAMES, "DECIMAL"]
         candidates = _ELSEWHERE.get(name.word) or nearest(name.word, known)
-        raise fail(Code.UNKNOWN_TYPE, str(error), name.span,
-                   hint=None if candidates else "types are " + ", ".join(known), candidates=candidates) from None
+        raise fail(
+            Code.UNKNOWN_TYPE,
+            str(error),
+            name.span,
+            hint=None if candidates else "types are " + ", ".join(known),
+            candidates=candidates,
+        ) from None
     except ValueError as error:
         raise fail(Code.UNKNOWN_TYPE, str(error), name.span) from None

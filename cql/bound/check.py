@@ -183,9 +183,7 @@ def _call(call: Call) -> None:
         raise InternalError(f"a function gets arguments that it takes: {call}: {error}") from None
     require(signature.arguments == types, "a function gets its arguments in the types it works on", call)
     require(result == call.type, f"a call has the type of its function's results ({result})", call)
-    _require_nullable(
-        call, function.can_be_null(signature, [argument.nullable for argument in call.arguments])
-    )
+    _require_nullable(call, function.can_be_null(signature, [argument.nullable for argument in call.arguments]))
 
 
 def _user_call(call: UserCall) -> None:
@@ -363,9 +361,7 @@ def _row_number(rel: RowNumber, checker: Checker) -> None:
 
 def _rel_to_stream(rel: RelToStream, checker: Checker) -> None:
     checker.relations(rel.input)
-    require(
-        rel.kind is RelToStreamKind.RSTREAM or not rel.every_tick, "only Rstream speaks at every tick", rel
-    )
+    require(rel.kind is RelToStreamKind.RSTREAM or not rel.every_tick, "only Rstream speaks at every tick", rel)
 
 
 NODE_RULES: dict[type[Rel], NodeRule] = {

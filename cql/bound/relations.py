@@ -48,7 +48,7 @@ class Rel:
 
     @property
     def schema(self) -> Schema:
-        raise NotImplementedError(type(self).__name__)
+        raise AssertionError(f"{type(self).__name__} has no schema")
 
     @property
     def is_stream(self) -> bool:
@@ -215,9 +215,7 @@ class Project(Rel):
 
     @property
     def schema(self) -> Schema:
-        return tuple(
-            Field(name, e.type, e.nullable) for name, e in zip(self.names, self.items, strict=True)
-        )
+        return tuple(Field(name, e.type, e.nullable) for name, e in zip(self.names, self.items, strict=True))
 
     @property
     def is_stream(self) -> bool:
@@ -284,7 +282,7 @@ class Aggregate(Rel):
 
     @property
     def schema(self) -> Schema:
-        parts = (*self.keys, *self.calls)
+        parts: tuple[Expr | AggregateCall, ...] = (*self.keys, *self.calls)
         return tuple(Field(n, part.type, part.nullable) for n, part in zip(self.names, parts, strict=True))
 
 
@@ -457,17 +455,17 @@ def _with_expressions(value: object, change: Callable[[Expr], Expr]) -> object:
 
 
 def _values(rel: Rel) -> list[object]:
-    return [getattr(rel, name) for name in _field_names(type(rel))]
+    return [getattr(rel, name) for name in _field_names(type(rel))]  # type: ignore[arg-type]
 
 
 @cache
-def _field_names(node: type[Rel]) -> tuple[str, ...]:
+def _field_names(node: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(node) if f.name != "span")
 
 
 def _rebuilt(rel: Rel, change: Callable[[object], object]) -> Rel:
     changes = {}
-    for name in _field_names(type(rel)):
+    for name in _field_names(type(rel)):  # type: ignore[arg-type]
         before = getattr(rel, name)
         after = change(before)
         if after is not before:
@@ -498,9 +496,7 @@ def transform_expressions(rel: Rel, change: Callable[[Expr, int], Expr | None], 
     return with_expressions(rel, lambda expression: transform_expression(expression, change, depth))
 
 
-def transform_expression(
-    expression: Expr, change: Callable[[Expr, int], Expr | None], depth: int = 0
-) -> Expr:
+def transform_expression(expression: Expr, change: Callable[[Expr, int], Expr | None], depth: int = 0) -> Expr:
     """Return an expression changed from the top down, with the insides of its subqueries."""
     changed = change(expression, depth)
     if changed is not None:

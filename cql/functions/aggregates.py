@@ -90,6 +90,8 @@ AGGREGATES: dict[str, AggregateFunction] = {
         AggregateFunction("arg_max", _arg, "arg_max(x, by)", "x where `by` is largest; ties: the largest x"),
         AggregateFunction("first", _extreme, "first(x)", "x of the earliest row by the stream's timestamp"),
         AggregateFunction("last", _extreme, "last(x)", "x of the latest row by the stream's timestamp"),
-        AggregateFunction("approx_count_distinct", _count, "approx_count_distinct(x)", "about how many different values"),
+        AggregateFunction(
+            "approx_count_distinct", _count, "approx_count_distinct(x)", "about how many different values"
+        ),
     )
 }

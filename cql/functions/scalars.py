@@ -58,8 +58,13 @@ _SKIPS_NULLS = frozenset({"coalesce", "least", "greatest"})
 _SEES_NULLS = frozenset({"and", "or", "is_null", "is_distinct", "coalesce", "nullif", "least", "greatest", "in"})
 
 
-def _rule(takes: str, result: DataType | None, *arguments: tuple[DataType, ...] | DataType, optional: int = 0,
-          nullable: bool | None = None) -> Rule:
+def _rule(
+    takes: str,
+    result: DataType | None,
+    *arguments: tuple[DataType, ...] | DataType,
+    optional: int = 0,
+    nullable: bool | None = None,
+) -> Rule:
     """Return a rule for fixed argument types; a tuple lists alternatives, the first is converted to."""
 
     def rule(given: Sequence[DataType]) -> Signature:
@@ -248,8 +253,16 @@ def _like(given: Sequence[DataType]) -> Signature:
 
 
 EXTRACT_FIELDS = {
-    "year": t.INT, "quarter": t.INT, "month": t.INT, "week": t.INT, "day": t.INT, "dow": t.INT, "doy": t.INT,
-    "hour": t.INT, "minute": t.INT, "second": t.decimal(8, 6),
+    "year": t.INT,
+    "quarter": t.INT,
+    "month": t.INT,
+    "week": t.INT,
+    "day": t.INT,
+    "dow": t.INT,
+    "doy": t.INT,
+    "hour": t.INT,
+    "minute": t.INT,
+    "second": t.decimal(8, 6),
 }
 """What EXTRACT takes out of a timestamp, and its type; `second` has its fraction, as in Spark."""
 
@@ -280,13 +293,20 @@ _OPERATORS = [
 _TEXT_PLACE = "a string, a position and, if wanted, a length"
 _FUNCTIONS = [
     ScalarFunction("abs", _same("a number"), "abs(x)", "absolute value"),
-    ScalarFunction("round", _round, "round(x [, digits])", "nearest number of so many digits, halves away from zero",
-                   refine=_rounded),
+    ScalarFunction(
+        "round",
+        _round,
+        "round(x [, digits])",
+        "nearest number of so many digits, halves away from zero",
+        refine=_rounded,
+    ),
     ScalarFunction("floor", _whole_part, "floor(x)", "largest whole number not above x"),
     ScalarFunction("ceil", _whole_part, "ceil(x)", "smallest whole number not below x"),
     ScalarFunction("power", _rule("two numbers", t.DOUBLE, t.DOUBLE, t.DOUBLE), "power(x, y)", "x to the power of y"),
     ScalarFunction("sqrt", _rule("a number", t.DOUBLE, t.DOUBLE), "sqrt(x)", "square root; NaN below 0"),
-    ScalarFunction("ln", _rule("a number", t.DOUBLE, t.DOUBLE, nullable=True), "ln(x)", "natural logarithm; NULL up to 0"),
+    ScalarFunction(
+        "ln", _rule("a number", t.DOUBLE, t.DOUBLE, nullable=True), "ln(x)", "natural logarithm; NULL up to 0"
+    ),
     ScalarFunction("exp", _rule("a number", t.DOUBLE, t.DOUBLE), "exp(x)", "e to the power of x"),
     ScalarFunction("least", _first_of(2), "least(a, b, ..)", "smallest argument that is not NULL"),
     ScalarFunction("greatest", _first_of(2), "greatest(a, b, ..)", "largest argument that is not NULL"),
@@ -295,25 +315,58 @@ _FUNCTIONS = [
     ScalarFunction("upper", _rule("a string", t.STRING, t.STRING), "upper(s)", "in capitals"),
     ScalarFunction("lower", _rule("a string", t.STRING, t.STRING), "lower(s)", "in small letters"),
     ScalarFunction("length", _rule("a string", t.INT, t.STRING), "length(s)", "number of characters"),
-    ScalarFunction("substr", _rule(_TEXT_PLACE, t.STRING, t.STRING, t.INT, t.INT, optional=1),
-                   "substr(s, from [, length])", "part of s; positions count from 1, below 0 from the end"),
+    ScalarFunction(
+        "substr",
+        _rule(_TEXT_PLACE, t.STRING, t.STRING, t.INT, t.INT, optional=1),
+        "substr(s, from [, length])",
+        "part of s; positions count from 1, below 0 from the end",
+    ),
     ScalarFunction("trim", _rule("a string", t.STRING, t.STRING), "trim(s)", "without blanks at both ends"),
-    ScalarFunction("replace", _rule("three strings", t.STRING, t.STRING, t.STRING, t.STRING),
-                   "replace(s, from, to)", "every occurrence of a text replaced"),
+    ScalarFunction(
+        "replace",
+        _rule("three strings", t.STRING, t.STRING, t.STRING, t.STRING),
+        "replace(s, from, to)",
+        "every occurrence of a text replaced",
+    ),
     ScalarFunction("concat", _concat, "concat(a, b, ..), a || b", "strings one after the other; NULL if one is"),
-    ScalarFunction("split_part", _rule("two strings and a position", t.STRING, t.STRING, t.STRING, t.INT, nullable=True),
-                   "split_part(s, by, n)", "n-th part of s, from 1, below 0 from the end; '' beyond; NULL at 0"),
-    ScalarFunction("regexp_like", _rule("two strings", t.BOOLEAN, t.STRING, t.STRING),
-                   "regexp_like(s, pattern)", "whether a regular expression matches somewhere in s"),
-    ScalarFunction("regexp_extract", _rule("two strings and a group", t.STRING, t.STRING, t.STRING, t.INT, optional=1),
-                   "regexp_extract(s, pattern [, group])", "group (1) of the first match; '' without one"),
-    ScalarFunction("extract", _rule("a field and a timestamp", None, t.STRING, t.TIMESTAMP),
-                   "extract(field FROM ts)", "part of a timestamp: " + ", ".join(EXTRACT_FIELDS), callable=False,
-                   refine=lambda _, constants: EXTRACT_FIELDS[str(constants[0])]),
-    ScalarFunction("date_format", _rule("a timestamp and a pattern", t.STRING, t.TIMESTAMP, t.STRING),
-                   "date_format(ts, pattern)", "timestamp as text, such as 'yyyy-MM-dd HH:mm:ss'"),
-    ScalarFunction("date_trunc", _rule("a unit and a timestamp", t.TIMESTAMP, t.STRING, t.TIMESTAMP),
-                   "date_trunc(unit, ts)", "timestamp cut to a unit: " + ", ".join(TRUNC_UNITS)),
+    ScalarFunction(
+        "split_part",
+        _rule("two strings and a position", t.STRING, t.STRING, t.STRING, t.INT, nullable=True),
+        "split_part(s, by, n)",
+        "n-th part of s, from 1, below 0 from the end; '' beyond; NULL at 0",
+    ),
+    ScalarFunction(
+        "regexp_like",
+        _rule("two strings", t.BOOLEAN, t.STRING, t.STRING),
+        "regexp_like(s, pattern)",
+        "whether a regular expression matches somewhere in s",
+    ),
+    ScalarFunction(
+        "regexp_extract",
+        _rule("two strings and a group", t.STRING, t.STRING, t.STRING, t.INT, optional=1),
+        "regexp_extract(s, pattern [, group])",
+        "group (1) of the first match; '' without one",
+    ),
+    ScalarFunction(
+        "extract",
+        _rule("a field and a timestamp", None, t.STRING, t.TIMESTAMP),
+        "extract(field FROM ts)",
+        "part of a timestamp: " + ", ".join(EXTRACT_FIELDS),
+        callable=False,
+        refine=lambda _, constants: EXTRACT_FIELDS[str(constants[0])],
+    ),
+    ScalarFunction(
+        "date_format",
+        _rule("a timestamp and a pattern", t.STRING, t.TIMESTAMP, t.STRING),
+        "date_format(ts, pattern)",
+        "timestamp as text, such as 'yyyy-MM-dd HH:mm:ss'",
+    ),
+    ScalarFunction(
+        "date_trunc",
+        _rule("a unit and a timestamp", t.TIMESTAMP, t.STRING, t.TIMESTAMP),
+        "date_trunc(unit, ts)",
+        "timestamp cut to a unit: " + ", ".join(TRUNC_UNITS),
+    ),
     ScalarFunction("epoch", _rule("a timestamp", t.BIGINT, t.TIMESTAMP), "epoch(ts)", "whole seconds since 1970"),
 ]
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import datetime
 import importlib
 import inspect
+import types
 from collections.abc import Callable, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
@@ -70,8 +71,11 @@ class _UserCode(BaseModel):
                 for part in path.split("."):
                     found = getattr(found, part)
             except (ImportError, AttributeError, ValueError):
-                raise fail(Code.UNKNOWN_FUNCTION, f"the code of function '{self.name}' is not at {self.location}",
-                           hint="register the function again on this catalog") from None
+                raise fail(
+                    Code.UNKNOWN_FUNCTION,
+                    f"the code of function '{self.name}' is not at {self.location}",
+                    hint="register the function again on this catalog",
+                ) from None
             self.__pydantic_private__["_code"] = getattr(found, "__cql_code__", found)  # type: ignore[index]
         return self._code
 
@@ -95,7 +99,9 @@ def make_function(
         raise fail(Code.BAD_DEFINITION, f"{code!r} is not a function")
     name = name or str(getattr(code, "__name__", ""))
     made: UserFunction = _made(
-        UserFunction, code, name,
+        UserFunction,
+        code,
+        name,
         arguments=_annotated_arguments(code, name) if arguments is None else arguments,
         returns=_annotated_result(code, name) if returns is None else returns,
     )
@@ -103,23 +109,25 @@ def make_function(
     return made
 
 
-def make_aggregate(
-    code: type, name: str | None, arguments: Sequence[str] | None, returns: str | None
-) -> UserAggregate:
+def make_aggregate(code: type, name: str | None, arguments: Sequence[str] | None, returns: str | None) -> UserAggregate:
     """Return the definition of an aggregate class, its types declared or taken from annotations."""
     if not isinstance(code, type):
         raise fail(Code.BAD_DEFINITION, f"{code!r} is not a class", hint=_SHAPE)
     name = name or code.__name__.lower()
     missing = [method for method in ("add", "result") if not callable(getattr(code, method, None))]
     if missing:
-        raise fail(Code.BAD_DEFINITION, f"the aggregate '{name}' has no method {' and no method '.join(missing)}",
-                   hint=_SHAPE)
+        raise fail(
+            Code.BAD_DEFINITION, f"the aggregate '{name}' has no method {' and no method '.join(missing)}", hint=_SHAPE
+        )
     methods = {method: getattr(code, method, None) for method in ("add", "result", "remove", "merge")}
     made: UserAggregate = _made(
-        UserAggregate, code, name,
+        UserAggregate,
+        code,
+        name,
         arguments=_annotated_arguments(methods["add"], name, 1) if arguments is None else arguments,
         returns=_annotated_result(methods["result"], name) if returns is None else returns,
-        can_remove=callable(methods["remove"]), can_merge=callable(methods["merge"]),
+        can_remove=callable(methods["remove"]),
+        can_merge=callable(methods["merge"]),
     )
     _check_takes(code, 0, f"{name}()")
     taken = {"add": len(made.arguments), "result": 0, "remove": len(made.arguments), "merge": 1}
@@ -129,18 +137,22 @@ def make_aggregate(
     return made
 
 
-_SHAPE = (
-    "an aggregate class has __init__(), add(value ..), result(), and may have remove(value ..) and merge(other)"
-)
+_SHAPE = "an aggregate class has __init__(), add(value ..), result(), and may have remove(value ..) and merge(other)"
 
 
 def _made(model: type[Any], code: Any, name: str, arguments: Sequence[str], returns: str, **more: bool) -> Any:
     if not name.isidentifier():
-        raise fail(Code.BAD_DEFINITION, f"'{name}' cannot be the name of a function",
-                   hint="pass name='..' with letters, digits and underscores")
+        raise fail(
+            Code.BAD_DEFINITION,
+            f"'{name}' cannot be the name of a function",
+            hint="pass name='..' with letters, digits and underscores",
+        )
     if isinstance(arguments, str):
-        raise fail(Code.BAD_DEFINITION, f"function '{name}': the arguments are a list of types",
-                   hint=f"write arguments=['{arguments}']")
+        raise fail(
+            Code.BAD_DEFINITION,
+            f"function '{name}': the arguments are a list of types",
+            hint=f"write arguments=['{arguments}']",
+        )
     location = f"{getattr(code, '__module__', '')}:{getattr(code, '__qualname__', name)}"
     try:
         made = model(name=name, arguments=tuple(arguments), returns=returns, location=location, **more)
@@ -182,13 +194,18 @@ def _hints(code: Any, name: str) -> dict[str, Any]:
 
 
 def _declared(annotation: Any, name: str, what: str) -> str:
-    choices = [choice for choice in get_args(annotation) or [annotation] if choice is not type(None)]
-    found = _PYTHON_TYPES.get(choices[0]) if len(choices) == 1 and isinstance(choices[0], type) else None
+    if get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation):
+        annotation, *others = [choice for choice in get_args(annotation) if choice is not type(None)]
+        annotation = None if others else annotation
+    found = _PYTHON_TYPES.get(annotation) if isinstance(annotation, type) else None
     if found is None:
         raise _undeclared(name, what)
     return str(found)
 
 
 def _undeclared(name: str, what: str) -> CqlError:
-    return fail(Code.BAD_DEFINITION, f"function '{name}': the type of {what} is not known",
-                hint="annotate with bool, int, float, str or datetime, or pass arguments=[..] and returns='..'")
+    return fail(
+        Code.BAD_DEFINITION,
+        f"function '{name}': the type of {what} is not known",
+        hint="annotate with bool, int, float, str or datetime, or pass arguments=[..] and returns='..'",
+    )

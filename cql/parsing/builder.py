@@ -131,9 +131,7 @@ class Builder:
 
     def query_statement(self, span: Span, c: Children) -> ast.QueryStatement:
         if isinstance(c[0], ast.NamedInput):
-            raise fail(
-                Code.SYNTAX, "a name alone is not a query", span, hint=f"write SELECT * FROM {c[0].name.text}"
-            )
+            raise fail(Code.SYNTAX, "a name alone is not a query", span, hint=f"write SELECT * FROM {c[0].name.text}")
         return ast.QueryStatement(c[0], span=span)
 
     def drop(self, span: Span, c: Children) -> ast.Drop:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lark import Lark, Token
-from lark.grammar import Rule
+from lark.grammar import Rule, Terminal
 
 from cql.source import NO_SPAN, Span
 
@@ -105,7 +105,7 @@ def _kept(rule: Rule) -> list[tuple[int, bool, int]]:
             nones += 1
             continue
         symbol = rule.expansion[at]
-        if not (symbol.is_term and symbol.filter_out):
+        if not (isinstance(symbol, Terminal) and symbol.filter_out):
             kept.append((at, not symbol.is_term and symbol.name.startswith("_"), nones))
             nones = 0
         at += 1

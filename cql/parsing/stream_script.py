@@ -191,11 +191,7 @@ def _table(text: str, directive: Directive) -> ast.RegisterTable:
             f"a {directive.word} does not say where its rows come from",
             statement.source.span,
             "leave this out; "
-            + (
-                "the path stands in a line source : path"
-                if directive.word == "table"
-                else "they are its vquery's"
-            ),
+            + ("the path stands in a line source : path" if directive.word == "table" else "they are its vquery's"),
         )
     return statement
 

@@ -120,9 +120,7 @@ _CLAUSE_ORDER = "clauses come in the order FROM, WHERE, GROUP BY, HAVING, ORDER 
 _WORD = re.compile(r"[^\W\d]\w*")
 _HIDING = re.compile(r"(?P<comment>--[^\n]*|#[^\n]*|/\*.*?\*/)|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`", re.DOTALL)
 _COMMA_TOO_MANY = re.compile(r",\s*(?P<next>(?:FROM|WHERE|GROUP|HAVING|ORDER|LIMIT)\b|[),;])", re.IGNORECASE)
-_NOTHING_SELECTED = re.compile(
-    r"\bSELECT\s+(?:(?:ALL|DISTINCT)\s+)?(?P<from>FROM)\b(?!\s*(?:,|FROM\b))", re.IGNORECASE
-)
+_NOTHING_SELECTED = re.compile(r"\bSELECT\s+(?:(?:ALL|DISTINCT)\s+)?(?P<from>FROM)\b(?!\s*(?:,|FROM\b))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +155,17 @@ class _Problem:
             return None
         return self.match_span(words[-1])
 
-    def syntax(
-        self, message: str, span: Span, hint: str | None = None, guess: Iterable[str] = ()
-    ) -> Diagnostic:
+    def syntax(self, message: str, span: Span, hint: str | None = None, guess: Iterable[str] = ()) -> Diagnostic:
         return Diagnostic(Code.SYNTAX, message, span, hint, tuple(guess))
 
-    def not_expected(
-        self, hint: str | None, span: Span | None = None, guess: Iterable[str] = ()
-    ) -> Diagnostic:
+    def not_expected(self, hint: str | None, span: Span | None = None, guess: Iterable[str] = ()) -> Diagnostic:
         span = span or self.place
         found = self.text[span.start : span.end]
         message = f"{_shown(found)} is not expected here" if found else "the statement ends too early"
         return self.syntax(message, span, hint, guess)
 
 
-def syntax_diagnostic(
-    error: UnexpectedInput, text: str, piece: Span, terminals: Mapping[str, str]
-) -> Diagnostic:
+def syntax_diagnostic(error: UnexpectedInput, text: str, piece: Span, terminals: Mapping[str, str]) -> Diagnostic:
     """Return what is wrong with a piece of text; `terminals` gives the spelling of keywords."""
     bracket = unmatched_bracket(text, piece)
     if bracket:
@@ -275,11 +267,7 @@ def _chained_comparison(problem: _Problem) -> Diagnostic | None:
     if not re.match(r"[<>=]|!=", problem.plain[at:]) or problem.expected & {"COMPARISON", "EQUAL"}:
         return None
     # In `==` and the like the second character is a habit, not a second comparison.
-    if (
-        _habit(problem)
-        or re.search(r"[<>=!]\Z", problem.plain[:at])
-        or not problem.expected & {"AND", "SUM_OPERATOR"}
-    ):
+    if _habit(problem) or re.search(r"[<>=!]\Z", problem.plain[:at]) or not problem.expected & {"AND", "SUM_OPERATOR"}:
         return None
     return problem.not_expected("comparisons do not chain: write a < b AND b < c")
 
@@ -304,11 +292,7 @@ def _clause_out_of_order(problem: _Problem) -> Diagnostic | None:
 
 
 def _no_from(problem: _Problem) -> Diagnostic | None:
-    if (
-        problem.found
-        or "FROM" not in problem.expected
-        or re.search(r"\bFROM\b", problem.plain, re.IGNORECASE)
-    ):
+    if problem.found or "FROM" not in problem.expected or re.search(r"\bFROM\b", problem.plain, re.IGNORECASE):
         return None
     return problem.syntax(
         "this SELECT has no FROM", problem.place, "a query reads from streams or relations: FROM name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cql.errors import Code, fail, nearest, one_of
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "explain", "rules_text"]
 
-FORMS = {"text": to_text, "json": lambda plan: plan.to_json(), "dot": to_dot, "mermaid": to_mermaid}
+FORMS: dict[str, Callable[[Plan], str]] = {
+    "text": to_text,
+    "json": lambda plan: plan.to_json(),
+    "dot": to_dot,
+    "mermaid": to_mermaid,
+}
 
 
 def explain(plan: Plan, form: str = "text", query: str | None = None) -> str:

@@ -27,13 +27,8 @@ def to_dot(plan: Plan) -> str:
             lines.append(f"  {_quoted(edge.operator)} -> {_quoted(operator.id)} [label={_quoted(label)}];")
     owner = {synopsis.id: synopsis.operator for synopsis in plan.synopses}
     for store in plan.stores:
-        lines.append(
-            f"  {_quoted(store.id)} [shape=cylinder, label={_quoted(store.id.removeprefix('store/'))}];"
-        )
-        lines += [
-            f"  {_quoted(owner[stub])} -> {_quoted(store.id)} [style=dashed, dir=none];"
-            for stub in store.stubs
-        ]
+        lines.append(f"  {_quoted(store.id)} [shape=cylinder, label={_quoted(store.id.removeprefix('store/'))}];")
+        lines += [f"  {_quoted(owner[stub])} -> {_quoted(store.id)} [style=dashed, dir=none];" for stub in store.stubs]
     return "\n".join([*lines, "}", ""])
 
 

@@ -15,9 +15,7 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
     names = [name for each in lower for name in each]
     match operator:
         case op.Source():
-            kind = (
-                "stream" if not operator.is_relation else "relation" if operator.time else "static relation"
-            )
+            kind = "stream" if not operator.is_relation else "relation" if operator.time else "static relation"
             return f"source {operator.table} ({kind})"
         case op.Select():
             return "select " + " AND ".join(expression_text(p, names) for p in operator.predicates)
@@ -41,34 +39,22 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.Aggregate():
             calls = ", ".join(aggregate_text(call, names) for call in operator.calls)
             keys = ", ".join(expression_text(key, names) for key in operator.keys)
-            empty = (
-                "" if operator.keys else f", empty row {operator.empty_row.name.lower().replace('_', ' ')}"
-            )
+            empty = "" if operator.keys else f", empty row {operator.empty_row.name.lower().replace('_', ' ')}"
             return f"aggregate {calls}" + (f" by {keys}" if keys else "") + empty
         case op.TopN():
-            keys = sort_text(
-                [bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names
-            )
-            within = (
-                f" of each ({', '.join(names[at] for at in operator.partition)})"
-                if operator.partition
-                else ""
-            )
+            keys = sort_text([bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys], names)
+            within = f" of each ({', '.join(names[at] for at in operator.partition)})" if operator.partition else ""
             return f"top-n {operator.limit}{within} by {keys}" + (", numbered" if operator.numbered else "")
         case op.RStream():
             return "r-stream at every tick" if operator.every_tick else "r-stream at elements and slides"
         case op.Output():
             return f"output {operator.query}"
-        case (
-            op.Union() | op.Except() | op.Intersect() | op.DuplicateEliminate() | op.IStream() | op.DStream()
-        ):
+        case op.Union() | op.Except() | op.Intersect() | op.DuplicateEliminate() | op.IStream() | op.DStream():
             return operator.kind
     raise AssertionError(f"no headline for {type(operator).__name__}")
 
 
-def _condition(
-    operator: op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]
-) -> str:
+def _condition(operator: op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]) -> str:
     pairs = [
         f"{expression_text(a, lower[0])} = {expression_text(b, lower[1])}"
         for a, b in zip(operator.left_keys, operator.right_keys, strict=True)

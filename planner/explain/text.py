@@ -79,10 +79,7 @@ def _tree(
 
 
 def _synopsis(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
-    at = {"right": 1, "relation": len(operator.inputs) - 1}.get(synopsis.role, 0)
-    if synopsis.role.startswith("input") and synopsis.role != "input":
-        at = int(synopsis.role.removeprefix("input")) - 1
-    names = op.output_names(plan.by_id[operator.inputs[at].operator])
+    names = op.output_names(plan.by_id[operator.inputs[synopsis.input].operator])
     index = ", ".join(expression_text(key, names) for key in synopsis.index)
     found = f", index on {index}" if index else ""
     return f"synopsis {synopsis.role}: {synopsis.holds}{found}; leave {synopsis.expiry}; in {synopsis.store}"
@@ -114,12 +111,7 @@ def _rows(plan: Plan, synopsis: Synopsis) -> int | None:
     """Return an estimate of how many rows a window's synopsis holds, at an assumed rate."""
     operator = plan.by_id[synopsis.operator]
     if not isinstance(operator, op.SeqWindow):
-        at = {"right": 1}.get(synopsis.role, 0)
-        if synopsis.role.startswith("input") and synopsis.role != "input":
-            at = int(synopsis.role.removeprefix("input")) - 1
-        if at >= len(operator.inputs):
-            return None
-        operator = plan.by_id[operator.inputs[at].operator]
+        operator = plan.by_id[operator.inputs[synopsis.input].operator]
     if isinstance(operator, op.SeqWindow):
         match operator.window:
             case bound.RowsSpec():
@@ -155,9 +147,7 @@ def _fragments(plan: Plan) -> Iterator[str]:
 def _chains(plan: Plan) -> Iterator[str]:
     yield "chains"
     for path in plan.paths:
-        steps = " | ".join(
-            f"{' > '.join(chain.operators)} (slope {chain.slope:.3g})" for chain in path.chains
-        )
+        steps = " | ".join(f"{' > '.join(chain.operators)} (slope {chain.slope:.3g})" for chain in path.chains)
         yield f"  {path.query} from {path.source}: {steps}"
     yield ""
 

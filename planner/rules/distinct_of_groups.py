@@ -10,7 +10,7 @@ def distinct_of_groups(node: Rel) -> Rel | None:
 
         Select A From S [Rows 9] Group By A   ->   Select Distinct A From S [Rows 9]
 
-    Law: there is a group for each value of the keys. Not without keys: there the row may be one of an empty group.
+    Law: there is a group for each value of the keys. Not without keys: the row may be one of an empty group.
     """
     if not isinstance(node, Aggregate) or not node.keys or node.calls:
         return None

@@ -12,11 +12,11 @@ from planner.logical import GroupTopN
 def drop_unused_row_number(node: Rel) -> Rel | None:
     """Turn a numbered top-n into one without numbers below a projection that leaves the number out.
 
-        Select A, B From (Select A, B, Row_Number() Over (Partition By A Order By B) As n From S) As X Where n <= 3
-        ->  the first 3 rows of each A by B
+        Select A, B From (Select A, B, Row_Number() Over (Partition By A Order By B) As n From S) As X
+        Where n <= 3   ->   the first 3 rows of each A by B
 
-    Law: the number is the last column, so that no other column changes its place. Filters may lie between that
-    do not read it either.
+    Law: the number is the last column, so that no other column changes its place. Filters may lie between
+    that do not read it either.
     """
     if not isinstance(node, Project):
         return None

@@ -16,15 +16,15 @@ FALSE = Literal(False, type=BOOLEAN, nullable=False)
 
 
 def exists_to_mark(node: Rel) -> Rel | None:
-    """Turn EXISTS in a select list, inside OR, CASE or an aggregate, or in an outer join's condition into a join.
+    """Turn EXISTS as a value (a column, inside OR or CASE, in an outer join's condition) into a join.
 
         Select A, Exists (Select * From R Where R.A = S.A) From S
         ->  Select S.A, found Is Not Null
             From S Left Join (Select Distinct A, True As found From R) On S.A = R.A
 
-    The right side has one row for each value of what the query compares with `=`, so the outer join keeps each row
-    once, and its marker is NULL exactly if there is no such row. With other comparisons a row is marked as it
-    passes a semi-join or an antijoin: each row passes one of the two. Conjuncts of a filter are left to
+    The right side has one row for each value of what the query compares with `=`, so the outer join keeps each
+    row once, and its marker is NULL exactly if there is no such row. With other comparisons a row is marked as
+    it passes a semi-join or an antijoin: each row passes one of the two. Conjuncts of a filter are left to
     `exists_to_semijoin`.
     """
     if not isinstance(node, Filter):

@@ -17,8 +17,8 @@ def exists_to_semijoin(node: Rel) -> Rel | None:
         ->  (Select * From S Where B > 1) semi join R on S.A = R.A
 
     A row is kept if the query has a row for it: if the relation below the query's correlated predicates has a
-    row that satisfies them. That is said of each row by itself, so multiplicities stay. Queries inside the query
-    are turned into joins first; what cannot be is left alone.
+    row that satisfies them. That is said of each row by itself, so multiplicities stay. Queries inside the
+    query are turned into joins first; what cannot be is left alone.
     """
     if isinstance(node, Join):
         terms = [] if node.condition is None else conjuncts(node.condition)

@@ -39,10 +39,10 @@ def in_to_exists(node: Rel) -> Rel | None:
         Select * From S Where A In (Select A From R)
         ->  Select * From S Where Exists (Select A From R Where R.A = S.A)
 
-    `x IN Q` is TRUE if a row of Q equals x, else NULL if for a row of Q that is not known, else FALSE. Where only
-    TRUE counts (conditions, and AND and OR in them), IN is EXISTS(match), and NOT IN is NOT EXISTS of a row of
-    which it is not known that it differs; one row of Q at a time, each NULL is one of Q or of x, and with a
-    single column the two can be told apart: no row matches, none is NULL, and if x is NULL there is no row.
+    `x IN Q` is TRUE if a row of Q equals x, else NULL if of some row that is not known, else FALSE. Where only
+    TRUE counts (conditions, and AND and OR in them), IN is EXISTS (a row that equals x), and NOT IN is NOT
+    EXISTS (a row of which it is not known that it differs from x). For a single column the latter says: no row
+    equals x, no row is NULL, and if x is NULL there is no row; each is an antijoin that knows its key.
     Anywhere else a CASE gives the three values.
     """
     if not any(isinstance(part, InSubquery) for e in expressions(node) for part in walk(e)):
@@ -68,7 +68,7 @@ def in_to_exists(node: Rel) -> Rel | None:
 
 
 def _truth(expression: Expr) -> Expr:
-    """Return an expression that is TRUE where the given one is; otherwise it may be NULL for FALSE and back."""
+    """Return an expression that is TRUE where the given one is, and FALSE or NULL elsewhere."""
     match expression:
         case InSubquery() if _is_ready(expression):
             return _exists(expression, _equalities(expression))
@@ -131,17 +131,13 @@ def _three_values(membership: InSubquery) -> Expr:
 def _equalities(membership: InSubquery) -> list[Expr]:
     """Return what a row of the query has to satisfy to equal the operands."""
     pairs = zip(membership.operands, columns(membership.query), strict=True)
-    return [
-        replace(equality(deepened(operand), candidate), span=membership.span) for operand, candidate in pairs
-    ]
+    return [replace(equality(deepened(operand), candidate), span=membership.span) for operand, candidate in pairs]
 
 
 def _perhaps(terms: Iterable[Expr]) -> list[Expr]:
     """Return conditions that are TRUE where the given ones are TRUE or NULL."""
     return [
-        Call("coalesce", (term, TRUE), type=BOOLEAN, nullable=False, span=term.span)
-        if term.nullable
-        else term
+        Call("coalesce", (term, TRUE), type=BOOLEAN, nullable=False, span=term.span) if term.nullable else term
         for term in terms
     ]
 

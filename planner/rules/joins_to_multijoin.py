@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from cql.bound import Expr, Rel, conjuncts, direct_inputs
 from planner.expressions import columns_read, equality, moved, shifted
 from planner.joins import condition_of, inputs_read, keys_of, starts, with_condition
@@ -56,7 +58,7 @@ def _terms(node: Rel, leaves: list[Rel]) -> list[Term]:
             else:
                 found.append(shifted(term, start))
     keys = [[shifted(key, start) for key in own] for own, start in zip(keys_of(node), begins, strict=True)]
-    for first, second in zip(keys, keys[1:], strict=False):
+    for first, second in pairwise(keys):
         found.extend(zip(first, second, strict=True))
     condition = condition_of(node)
     if condition is not None:

@@ -22,9 +22,7 @@ def merge_projects(node: Rel) -> Rel | None:
     inner = node.input
     if not uses_at_most_once(node.items, inner.items):
         return None
-    return replace(
-        node, input=inner.input, items=tuple(substituted(item, inner.items) for item in node.items)
-    )
+    return replace(node, input=inner.input, items=tuple(substituted(item, inner.items) for item in node.items))
 
 
 def uses_at_most_once(readers: tuple[Expr, ...], items: tuple[Expr, ...]) -> bool:

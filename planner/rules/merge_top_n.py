@@ -14,8 +14,8 @@ def merge_top_n(node: Rel) -> Rel | None:
         Select * From (Select * From S [Rows 9] Order By A Limit 5) As X Order By A Limit 3
         ->  Select * From S [Rows 9] Order By A Limit 3
 
-    Law: ties fall to the other columns, so that the same keys put the rows into the same order, and the smaller
-    number of them is kept. With other keys only if the outer one keeps all that the inner one leaves.
+    Law: ties fall to the other columns, so that the same keys put the rows into the same order, and the
+    smaller number of them is kept. With other keys only if the outer one keeps all that the inner one leaves.
     """
     match node:
         case TopN(input=TopN() as inner):

@@ -29,9 +29,10 @@ def now_join_to_stream_join(node: Rel) -> Rel | None:
         Rstream(Select S.A, R.B From S [Now], R Where S.A = R.A)
         ->  every element of S probes R, as it is at the element's instant, once
 
-    Law V7, given that the Rstream speaks whenever S has an element (`planner/clocks.py`). Only inner joins, filters and projections may lie between (N12), and none with a subquery: each row
-    then stems from one element of S. Of two Now windows the left one becomes the stream; with more than one join
-    the stream joins one relation after the other.
+    Law V7, given that the Rstream speaks whenever S has an element (`planner/clocks.py`). Only inner joins,
+    filters and projections may lie between (N12), and none with a subquery: each row then stems from one
+    element of S. Of two Now windows the left one becomes the stream; with more than one join the stream joins
+    one relation after the other.
     """
     if not isinstance(node, RelToStream) or node.kind is not RelToStreamKind.RSTREAM:
         return None
@@ -40,7 +41,7 @@ def now_join_to_stream_join(node: Rel) -> Rel | None:
 
 
 def _joins(relation: Rel) -> bool:
-    """Tell whether there is a join between here and the Now window: without one `remove_rstream_of_now` applies."""
+    """Tell whether there is a join above the Now window: without one `remove_rstream_of_now` applies."""
     while isinstance(relation, Filter | Project):
         relation = relation.input
     return isinstance(relation, Join | KeyedJoin)

@@ -14,8 +14,8 @@ def remove_istream_of_unbounded(node: Rel) -> Rel | None:
         Istream(Select A From S [Range Unbounded] Where B > 1)   ->   Select A From S Where B > 1, as a stream
 
     Law V4/V5: nothing leaves an unbounded window, so what is new in π σ S [Unbounded] at an instant is π σ of
-    what arrives at it, and ties stay in the order of S. Only filters and projections of the row itself may lie
-    between: a subquery's value can change, and with it rows that arrived earlier.
+    what arrives at it, and ties stay in the order of S. Only filters and projections of the row itself may
+    lie between: a subquery's value can change, and with it rows that arrived earlier.
     """
     if not isinstance(node, RelToStream) or node.kind is not RelToStreamKind.ISTREAM:
         return None

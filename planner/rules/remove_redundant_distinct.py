@@ -9,9 +9,10 @@ from planner.keys import key_of
 def remove_redundant_distinct(node: Rel) -> Rel | None:
     """Turn `Distinct(R)` into `R` if R has no row twice.
 
-        Select Distinct A, Count(*) From S [Rows 9] Group By A   ->   Select A, Count(*) From S [Rows 9] Group By A
+        Select Distinct A, Count(*) From S [Rows 9] Group By A
+        ->  Select A, Count(*) From S [Rows 9] Group By A
 
-    Law: the columns that identify a row of R (`planner/keys.py`) are among R's columns, so equal rows are one row.
+    Law: some columns identify a row of R (`planner/keys.py`), so equal rows are one row.
     """
     if isinstance(node, Distinct) and key_of(node.input) is not None:
         return node.input

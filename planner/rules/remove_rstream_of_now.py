@@ -15,8 +15,9 @@ def remove_rstream_of_now(node: Rel) -> Rel | None:
         Rstream(Select A From S [Now] Where B > 1)   ->   Select A From S Where B > 1, as a stream
 
     Law V4/V5: what is in S [Now] at an instant is what arrives at it. The Rstream has to speak at every
-    instant at which something arrives (`planner/clocks.py`). Only filters and projections may lie between (N12): a distinct or
-    an aggregate would change from one instant's elements to all elements, a subquery is a relation of its own.
+    instant at which something arrives (`planner/clocks.py`). Only filters and projections may lie between
+    (N12): a distinct or an aggregate would change from one instant's elements to all elements, a subquery is a
+    relation of its own.
     """
     if not isinstance(node, RelToStream) or node.kind is not RelToStreamKind.RSTREAM:
         return None

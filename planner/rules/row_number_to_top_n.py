@@ -33,10 +33,10 @@ def row_number_to_top_n(node: Rel) -> Rel | None:
         Select * From (Select A, B, Row_Number() Over (Partition By A Order By B) As n From S [Rows 9]) As X
         Where n <= 3   ->   the first 3 rows of each A by B, numbered as n
 
-    Law: the rows with numbers up to k are the first k of their partition. A filter on the number may stand above
-    whatever passes rows on by themselves: filters, projections, DISTINCT, set operations, and joins, also outer
-    ones, since a row that comes without a partner then has no number. Conditions that all numbers up to k
-    satisfy go if there is no join between, others stay.
+    Law: the rows with numbers up to k are the first k of their partition. The filter on the number may stand
+    above whatever passes each row on by itself: filters, projections, DISTINCT, set operations, and joins, also
+    outer ones, since a row that comes without a partner then has no number. Conditions that all numbers up to
+    k satisfy go if only filters and projections lie between, others stay.
     """
     if not isinstance(node, Filter):
         return None
@@ -75,9 +75,7 @@ def _limited(rel: Rel, limits: Limits) -> Rel:
         case Join() | KeyedJoin():
             width = len(rel.left.schema)
             on_the_right = {at - width: limit for at, limit in limits.items() if at >= width}
-            return _on_both_sides(
-                rel, {at: limit for at, limit in limits.items() if at < width}, on_the_right
-            )
+            return _on_both_sides(rel, {at: limit for at, limit in limits.items() if at < width}, on_the_right)
     return rel
 
 
@@ -104,9 +102,7 @@ def _number_column(rel: Rel) -> int | None:
             return _number_column(rel.input)
         case Project():
             below = _number_column(rel.input)
-            places = [
-                at for at, item in enumerate(rel.items) if below is not None and _is_column(item, below)
-            ]
+            places = [at for at, item in enumerate(rel.items) if below is not None and _is_column(item, below)]
             return places[0] if places else None
     return None
 

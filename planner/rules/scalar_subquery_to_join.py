@@ -36,9 +36,10 @@ def scalar_subquery_to_join(node: Rel) -> Rel | None:
         ->  Select S.* From S Left Join (Select A, Max(B) As m From R Group By A) On S.A = R.A Where S.B > m
 
     The query has one row at most, so the join keeps each row once, and without a row the value is NULL. An
-    aggregate that compares `inner = outer` becomes one group for each value of `inner`. Where there is no group,
-    the row of the aggregate is that of an empty group, and what stands on the aggregate is computed after the
-    join: a count is 0 there, other aggregates are NULL. ORDER BY .. LIMIT 1 becomes a top-1 for each value.
+    aggregate that compares `inner = outer` becomes one group for each value of `inner`. Where there is no
+    group, the row of the aggregate is that of an empty group, and what stands on the aggregate is computed
+    after the join: a count is 0 there, other aggregates are NULL. ORDER BY .. LIMIT 1 becomes a top-1 for each
+    value.
     """
     return with_lookups(node, ScalarSubquery, _looked_up)
 

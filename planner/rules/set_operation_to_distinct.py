@@ -16,8 +16,8 @@ def set_operation_to_distinct(node: Rel) -> Rel | None:
         ->  (Select Distinct A From S [Rows 9]) Except All Select A From R
 
     Law: a row is in A UNION B if it is in A + B; in A EXCEPT B once if it is in A and not in B, which is what
-    max(0, 1 - b) says for any b; in A INTERSECT B once if it is in both: min(1, b). So one side without duplicates
-    is enough, the left one of EXCEPT.
+    max(0, 1 - b) says for any b; in A INTERSECT B once if it is in both: min(1, b). So one side without
+    duplicates is enough, the left one of EXCEPT.
     """
     if not isinstance(node, SetOperation) or node.all:
         return None

@@ -7,8 +7,8 @@ Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `.
 - A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
   to t; the elements of a derived stream at t of its relation at t and at t - 1.
 - A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at
-  the same instant in the order of the stream they come from if only windows, filters and projections lie
-  between, otherwise in the order of their rows. Only windows that count rows can tell.
+  the same instant in the order of the stream they come from if only windows, filters and projections without
+  subqueries lie between, otherwise in the order of their rows. Only windows that count rows can tell.
 - Inside a subquery the rows around it are constants, in its windows and streams as well.
 
 Instead of looping over all ticks it looks at the instants at which something may change. That this makes no
@@ -244,16 +244,18 @@ class _Run:
             case bound.Window():
                 return _window(rel.spec, self.stream(rel.input, outer), time)
             case bound.Filter():
-                return [
+                kept = [
                     item
                     for item in self.relation(rel.input, time, outer)
                     if self.value(rel.predicate, item.row, time, outer) is True
                 ]
+                return _items(item.row for item in kept) if _has_subquery(rel) else kept
             case bound.Project():
-                return [
+                made = [
                     Item(tuple(self.value(e, item.row, time, outer) for e in rel.items), item.origin)
                     for item in self.relation(rel.input, time, outer)
                 ]
+                return _items(item.row for item in made) if _has_subquery(rel) else made
             case bound.Join():
                 return _items(self._join(rel, time, outer))
             case bound.Aggregate():
@@ -390,6 +392,10 @@ def _correlated(rel: Rel) -> bool:
 
     transform_expressions(rel, look)
     return bool(found)
+
+
+def _has_subquery(rel: Rel) -> bool:
+    return any(bound.has_subquery(expression) for expression in bound.expressions(rel))
 
 
 def _items(rows: Iterable[Row]) -> list[Item]:

@@ -1,13 +1,13 @@
 """What a plan means: the planner's nodes said with those of the language, for the evaluator.
 
-Each is its definition in `planner/logical.py`, written out; nothing is simplified, so that a rule that is wrong
-cannot be wrong here in the same way.
+Each is its definition in `planner/logical.py`, written out; nothing is simplified, so that a rule that is
+wrong cannot be wrong here in the same way.
 
 | in a plan | as a query |
 |---|---|
 | `KeyedJoin`, `MultiJoin` | a join on the equality of the keys and the residual |
 | a semi-join, an antijoin | a filter [NOT] EXISTS |
-| `StreamJoin`, filters and projections of a stream | Rstream of the same over the stream's Now window |
+| `StreamJoin`, filters and projections of a stream | Rstream, at every tick, of the same over the stream's Now window |
 | `GroupTopN` | ROW_NUMBER, and a filter on the number |
 """
 
@@ -83,8 +83,9 @@ def _equal(left: Expr, right: Expr) -> Expr:
 
 def _moved(expression: Expr, by: int) -> Expr:
     def change(part: Expr, depth: int) -> Expr | None:
-        is_own = isinstance(part, ColumnRef) and part.depth == depth
-        return replace(part, index=part.index + by) if is_own else None  # type: ignore[call-arg]
+        if isinstance(part, ColumnRef) and part.depth == depth:
+            return replace(part, index=part.index + by)
+        return None
 
     return transform_expression(expression, change)
 
@@ -127,7 +128,5 @@ def _group_top_n(top: GroupTopN) -> Rel:
     number = ColumnRef(len(top.input.schema), type=BIGINT, nullable=False)
     limit = Literal(top.limit, type=BIGINT, nullable=False)
     first = Filter(numbered, Call("le", (number, limit), type=BOOLEAN, nullable=False))
-    items = tuple(
-        ColumnRef(at, type=column.type, nullable=column.nullable) for at, column in enumerate(top.schema)
-    )
+    items = tuple(ColumnRef(at, type=column.type, nullable=column.nullable) for at, column in enumerate(top.schema))
     return Project(first, items, tuple(column.name for column in top.schema), span=top.span)
