@@ -18,9 +18,8 @@ from tests.documents import (
     first_problem,
     inline_commands,
 )
-from tests.language_page import PARTS, generated_parts, with_generated_parts
+from tests.generated_tables import PARTS, generated_parts, with_generated_parts
 
-LANGUAGE = ROOT / "docs" / "language.md"
 PATHS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -76,8 +75,8 @@ def test_generated_tables_are_up_to_date(path: Path, request: pytest.FixtureRequ
             pytest.fail(f"{problem}\n\n`make golden` writes it anew.", pytrace=False)
 
 
-def test_the_language_page_has_all_generated_parts() -> None:
-    assert sorted(generated_parts(LANGUAGE.read_text(encoding="utf-8"))) == sorted(PARTS)
+def test_the_documents_have_all_generated_parts() -> None:
+    assert sorted(part for path in PATHS for part in generated_parts(document(path).text)) == sorted(PARTS)
 
 
 # The checks check

@@ -1,17 +1,20 @@
-"""The parts of `docs/language.md` that are written from the code: functions, settings and conversions.
+"""The parts of the documents that are written from the code: functions, settings, conversions, rules, operators.
 
-In the page they stand between `<!-- generated: NAME -->` and `<!-- end -->`; `make golden` writes them anew.
+In a page they stand between `<!-- generated: NAME -->` and `<!-- end -->`; `make golden` writes them anew.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 
 from cql import types as t
 from cql.functions import AGGREGATES, SCALARS
 from cql.functions.scalars import CALLABLE
 from cql.settings import Settings
+from planner.operators import OPERATOR_TYPES
+from planner.rules import RULES
 
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -88,7 +91,25 @@ def _conversions() -> str:
     return table(("from \\ to", *(b.kind.value for b in _TYPES)), rows)
 
 
+def _rules() -> str:
+    rows = []
+    for name in RULES:
+        documentation = import_module(f"planner.rules.{name}").__doc__ or ""
+        rows.append((f"`{name}`", documentation.splitlines()[0]))
+    return table(("rule", "what it does"), rows)
+
+
+def _plan_operators() -> str:
+    rows = []
+    for kind in OPERATOR_TYPES:
+        summary = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+        rows.append((kind.model_fields["kind"].default, summary))
+    return table(("operator", "what it does"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "rules": _rules,
+    "plan operators": _plan_operators,
     "operators": _operators,
     "functions": _functions,
     "aggregates": _aggregates,
