@@ -8,7 +8,7 @@ Names are looked up without regard to case; streams, relations and views share o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, overload
 
 from pydantic import (
     BaseModel,
@@ -280,6 +280,25 @@ class Catalog(BaseModel):
 
     # Functions of the user
 
+    @overload
+    def function(
+        self,
+        code: Code_,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+    ) -> Code_: ...
+
+    @overload
+    def function(
+        self,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+    ) -> Callable[[Code_], Code_]: ...
+
     def function(
         self,
         code: Code_ | None = None,
@@ -305,6 +324,25 @@ class Catalog(BaseModel):
             return code
 
         return register if code is None else register(code)
+
+    @overload
+    def aggregate(
+        self,
+        code: Class_,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+    ) -> Class_: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+    ) -> Callable[[Class_], Class_]: ...
 
     def aggregate(
         self,

@@ -43,7 +43,7 @@ def random_data(
     Without `odd_values` there are no NaN, infinities and negative zeros and no integers that overflow.
     """
     maker = _Data(rng, most, odd_values and rng.random() < 0.08)
-    inputs = [*catalog.streams.values(), *catalog.relations.values()]
+    inputs: list[StreamDef | RelationDef] = [*catalog.streams.values(), *catalog.relations.values()]
     wanted = None if names is None else {name.casefold() for name in names}
     return {t.name: maker.elements(t) for t in inputs if wanted is None or t.name.casefold() in wanted}
 
@@ -108,8 +108,7 @@ class _Data:
             self.late = False
             rows.append((self.timelines[table.time][-1] + 5 * self.lengths[table.time][1], self._row(table.columns)))
         return [
-            (instant, row if stamp is None else (*row[:stamp], instant, *row[stamp + 1 :]), 1)
-            for instant, row in rows
+            (instant, row if stamp is None else (*row[:stamp], instant, *row[stamp + 1 :]), 1) for instant, row in rows
         ]
 
     def _log(self, table: RelationDef, clock: TimeDomain) -> list[tuple[int, Row, int]]:

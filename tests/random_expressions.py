@@ -143,7 +143,7 @@ class Expressions:
             ]
             if any(leaf.kind == "time" for leaf in leaves):
                 time = self.value("time", leaves, 0)
-                forms += [lambda: f"EXTRACT(MINUTE FROM {time})", lambda: f"epoch({time})"]
+                forms += 3 * [lambda: f"EXTRACT(MINUTE FROM {time})", lambda: f"epoch({time})"]
         return rng.choice(forms)()
 
     def _double(self, leaves: Sequence[Leaf], depth: int) -> str:
@@ -267,16 +267,14 @@ class Expressions:
 
     def equality(self, left: Sequence[Leaf], right: Sequence[Leaf]) -> str | None:
         """Return an equality between two inputs, mostly of columns that go together well."""
-        pairs = [
-            (_fit(a, b), (a, b)) for a in left for b in right if alike(a.kind, b.kind)
-        ]
+        pairs = [(_fit(a, b), (a, b)) for a in left for b in right if alike(a.kind, b.kind)]
         if not pairs:
             return None
         a, b = weighted(self.rng, pairs)
         roll = self.rng.random()
         if "expressions" in self.features and a.kind == "int" and roll < 0.08:
             return f"{a.text} + 1 = {b.text}"
-        if "expressions" in self.features and roll < 0.12 and a.kind == b.kind:
+        if {"expressions", "functions"} <= self.features and roll < 0.12 and a.kind == b.kind:
             return f"coalesce({a.text}, {self.rng.choice(LITERALS[a.kind])}) = {b.text}"
         return f"{a.text} = {b.text}" if roll < 0.6 else f"{b.text} = {a.text}"
 

@@ -14,18 +14,27 @@ what it may contain (see `FEATURES`): an engine that lacks something leaves its 
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from random import Random
 
 from cql import Catalog
-from cql.catalog import RelationDef, StreamDef, ViewDef
-from cql.intervals import TimeDomain
-from cql.types import Kind
 from tests.random_data import Data, minimise, random_data, report
 from tests.random_expressions import Expressions, Leaf, alike, weighted
+from tests.random_tables import (
+    CATALOG,
+    INTEGER_LENGTHS,
+    SETTINGS,
+    TIME_LENGTHS,
+    Column,
+    Lengths,
+    Table,
+    Tables,
+    catalog,
+    own_tables,
+    tables_of,
+)
 
 __all__ = [
     "CATALOG",
@@ -34,6 +43,7 @@ __all__ = [
     "Case",
     "Data",
     "catalog",
+    "first_seed",
     "minimise",
     "random_case",
     "random_data",
@@ -42,47 +52,20 @@ __all__ = [
     "tables_of",
 ]
 
-CATALOG = """
-CREATE STREAM S1 (k INT, v INT, s STRING, d DOUBLE, t INT) TIMESTAMP BY t;
-CREATE STREAM S2 (k INT, v INT, s STRING, d DOUBLE, t INT) TIMESTAMP BY t;
-CREATE STREAM S3 (k INT, v INT, s STRING, d DOUBLE, t INT) TIMESTAMP BY t;
-CREATE STREAM N1 (k INT NOT NULL, v INT NOT NULL, s STRING NOT NULL, d DOUBLE NOT NULL, t INT) TIMESTAMP BY t;
--- Without a timestamp column rows repeat: arrivals and expiries of equal rows can cancel.
-REGISTER STREAM P1 (k INT, v INT);
-REGISTER STREAM P2 (k INT, v INT);
-CREATE RELATION R1 (k INT, v INT, s STRING, at INT, sign INT) TIMESTAMP BY at SIGN BY sign;
-CREATE RELATION D1 (k INT, v INT, name STRING NOT NULL);
-CREATE VIEW V1 AS SELECT k, COUNT(*) AS n, MAX(v) AS v FROM S1 [Range 4] GROUP BY k;
-CREATE VIEW V2 AS Istream(SELECT k, v, s FROM S2 [Rows 3] WHERE v <> 2);
-
-CREATE STREAM T1 (k INT, v INT, s STRING, d DOUBLE, t TIMESTAMP) TIMESTAMP BY t;
-CREATE STREAM T2 (k INT, v INT, s STRING, d DOUBLE, t TIMESTAMP) TIMESTAMP BY t;
-CREATE RELATION RT (k INT, v INT, t TIMESTAMP, at TIMESTAMP, sign STRING) TIMESTAMP BY at SIGN BY sign;
-CREATE VIEW VT AS SELECT k, MIN(v) AS v, MAX(t) AS t FROM T1 [Range 3 Seconds] GROUP BY k;
-"""
-
-SETTINGS: tuple[tuple[str, str], ...] = (
-    ("empty_aggregate", "stream"),
-    ("rstream_clock", "element"),
-    ("range_bounds", "closed"),
-)
-"""Settings under which queries mean something else than by default."""
-
-FEATURES = frozenset(
-    ["aggregate", "case", "correlated", "cte", "decimal", "distinct", "distinct_aggregate", "dstream", "exists", "expressions", "filter", "functions", "having", "in", "inexact", "istream", "join", "nested_stream", "non_equi_correlation", "now", "or_subquery", "outer_join", "partition", "relation", "row_number", "rows", "rstream", "scalar", "select_subquery", "self_join", "set", "slide", "static", "subquery", "time", "top_n", "unbounded", "view"]
-)
+FEATURES = frozenset({
+    "aggregate", "case", "correlated", "cte", "decimal", "distinct", "distinct_aggregate", "dstream", "exists",
+    "expressions", "filter", "functions", "having", "in", "inexact", "istream", "join", "nested_stream",
+    "non_equi_correlation", "now", "or_subquery", "outer_join", "partition", "relation", "row_number", "rows",
+    "rstream", "scalar", "select_subquery", "self_join", "set", "slide", "static", "subquery", "time", "top_n",
+    "unbounded", "view",
+})  # fmt: skip
 """What queries may contain. `inexact` are functions whose last digit depends on who computes them; `time` is
 TIMESTAMP time; `expressions` is everything beyond columns, constants and comparisons."""
 
 
-@cache
-def catalog(*settings: tuple[str, str]) -> Catalog:
-    """Return a catalog of `CATALOG` under some settings."""
-    made = Catalog()
-    for key, value in settings:
-        made.set(key, value)
-    made.execute(CATALOG)
-    return made
+def first_seed() -> int:
+    """Return the seed that tests start from: 0, or CQL_SEED, so that long runs can go where none has been."""
+    return int(os.environ.get("CQL_SEED") or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,113 +88,7 @@ def random_case(
 
 def random_query(rng: Random, size: int = 3, features: Iterable[str] = FEATURES, over: Tables | None = None) -> str:
     """Return a query with at most about `size` inputs, over `CATALOG` or other tables."""
-    return _Queries(rng, frozenset(features), over or _own_tables(), size).whole()
-
-
-def tables_of(query: str, known: Catalog | None = None) -> list[str]:
-    """Return the streams and relations that a query's text mentions, those below views included."""
-    known = known or catalog()
-    words = {word.casefold() for word in re.findall(r"\w+", query)}
-    found: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        table = known.find(name)
-        if isinstance(table, ViewDef):
-            for below in table.depends_on:
-                visit(below)
-        elif table is not None:
-            found[table.name] = None
-
-    for table in known.tables():
-        if table.name.casefold() in words:
-            visit(table.name)
-    return list(found)
-
-
-# ---------------------------------------------------------------------------------------------- what FROM can name
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its name and the kind of its values. `dull` ones hold instants, which seldom equal anything."""
-
-    name: str
-    kind: str
-    dull: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A stream, relation or view. `feature` is what it needs, `stamped` a registered stream that FIRST goes by."""
-
-    name: str
-    columns: tuple[Column, ...]
-    is_stream: bool
-    feature: str = ""
-    stamped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of a catalog by clock; static relations go with both."""
-
-    integer: tuple[Table, ...]
-    time: tuple[Table, ...]
-
-    @classmethod
-    def of(cls, known: Catalog) -> Tables:
-        """Read the tables of a catalog."""
-        by_clock: dict[TimeDomain, list[Table]] = {TimeDomain.INTEGER: [], TimeDomain.TIMESTAMP: []}
-        for table in known.tables():
-            match table:
-                case StreamDef():
-                    schema, clock, feature = table.scan().schema, table.time, ""
-                case RelationDef():
-                    schema, clock, feature = table.scan().schema, table.time, "relation" if table.time else "static"
-                case ViewDef():
-                    schema, clock, feature = table.tree.schema, table.tree.time, "view"
-            stamp = table.timestamp if isinstance(table, StreamDef) else None
-            columns = tuple(Column(f.name, KINDS[f.type.kind], f.name == stamp) for f in schema)
-            is_stream = isinstance(table, StreamDef) or (isinstance(table, ViewDef) and table.tree.is_stream)
-            for domain, home in by_clock.items():
-                if clock in (None, domain):
-                    home.append(Table(table.name, columns, is_stream, feature, stamp is not None))
-        return cls(tuple(by_clock[TimeDomain.INTEGER]), tuple(by_clock[TimeDomain.TIMESTAMP]))
-
-
-KINDS = {
-    Kind.BYTE: "int",
-    Kind.INT: "int",
-    Kind.BIGINT: "int",
-    Kind.DOUBLE: "dbl",
-    Kind.DECIMAL: "dec",
-    Kind.STRING: "str",
-    Kind.BOOLEAN: "bool",
-    Kind.TIMESTAMP: "time",
-}
-
-
-@cache
-def _own_tables() -> Tables:
-    return Tables.of(catalog())
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How windows on one of the clocks are long, and with which slides."""
-
-    ranges: tuple[str, ...]
-    slides: tuple[tuple[str, str], ...]
-
-
-INTEGER_LENGTHS = Lengths(
-    ("1", "2", "2 Seconds", "3", "3", "4", "5", "INTERVAL '2' SECOND", "'6 seconds'", "1 Minute"),
-    (("2", "1"), ("2", "2"), ("3", "2"), ("3", "3"), ("4", "2"), ("4 Seconds", "3 Seconds"), ("6", "4"), ("1 Minute", "5")),
-)
-TIME_LENGTHS = Lengths(
-    ("1 Second", "2 Seconds", "1500 Milliseconds", "'2 seconds 500 ms'", "3", "1 us", "INTERVAL '4' SECOND", "1 Minute"),
-    (("2 Seconds", "1 Second"), ("2 s", "2 s"), ("3 Seconds", "2 Seconds"), ("1500 ms", "500 ms"), ("1 Minute", "10 s")),
-)
+    return _Queries(rng, frozenset(features), over or own_tables(), size).whole()
 
 
 # --------------------------------------------------------------------------------------------------------- queries
@@ -318,7 +195,7 @@ class _Queries:
             made = self.stream(self._some_kind()) if self.chance(0.3) else self.query(named=True)
             self.budget = budget
             name, columns, listed = self.name("q"), made.columns, ""
-            text = made.text if self.timed else made.text.replace("Rstream", "Istream")
+            text = made.text if self.timed else made.text.replace("Rstream", self._other_kind)
             if self.chance(0.3):
                 columns = tuple(Column(self.name("c"), c.kind, c.dull) for c in columns)
                 listed = f" ({', '.join(c.name for c in columns)})"
@@ -329,7 +206,12 @@ class _Queries:
 
     def _some_kind(self) -> str:
         kinds = [kind for kind in ("Istream", "Dstream", "Rstream") if kind.lower() in self.features]
-        return self.rng.choice(kinds or ["Istream"])
+        return self.rng.choice(kinds or [self._other_kind])
+
+    @property
+    def _other_kind(self) -> str:
+        """What to write for an Rstream over what never changes: it would speak at every tick of the clock."""
+        return "Istream" if "istream" in self.features else "Dstream"
 
     def stream(self, kind: str) -> Made:
         """Return a query under a relation-to-stream operator, which may stand in the select list."""
@@ -360,7 +242,9 @@ class _Queries:
         return Made(text, source.columns, open_ended=True)
 
     def _set_operation(self, kinds: Sequence[str] | None) -> Made:
-        kinds = kinds or [self.rng.choice(("int", "int", "int", "str", "dbl")) for _ in range(self.rng.choice((1, 1, 2, 3)))]
+        kinds = kinds or [
+            self.rng.choice(("int", "int", "int", "str", "dbl")) for _ in range(self.rng.choice((1, 1, 2, 3)))
+        ]
         left = self._operand(kinds)
         text, columns = left.text, left.columns
         for _ in range(2 if self.budget > 1 and self.chance(0.3) else 1):
@@ -370,7 +254,9 @@ class _Queries:
         made = Made(text, columns, open_ended=True)
         if self.may("top_n", 0.08):
             key = self.rng.choice((columns[0].name, "1", str(len(columns))))
-            made = Made(f"{text} ORDER BY {self._sort_key(key)} LIMIT {self.rng.randint(1, 3)}", columns, open_ended=True)
+            made = Made(
+                f"{text} ORDER BY {self._sort_key(key)} LIMIT {self.rng.randint(1, 3)}", columns, open_ended=True
+            )
         return made
 
     def _operand(self, kinds: Sequence[str]) -> Made:
@@ -421,7 +307,9 @@ class _Queries:
         starred = any(item.text.endswith("*") for item in items)
         tail = ""
         if (one_row and not only_row) or (not only_row and not (distinct and starred) and self.may("top_n", 0.07)):
-            tail = self._top_n(sortable, 0 if starred else len(items), distinct, 1 if one_row else self.rng.randint(1, 3))
+            tail = self._top_n(
+                sortable, 0 if starred else len(items), distinct, 1 if one_row else self.rng.randint(1, 3)
+            )
         columns, written = self._written(items, named)
         inner = ("DISTINCT " if distinct else "") + written
         text = f"SELECT {stream}({inner})" if stream else f"SELECT {inner}"
@@ -449,7 +337,13 @@ class _Queries:
         """Return what to select of the rows of FROM."""
         rng = self.rng
         if kinds is None and not named and self.chance(0.15):
-            return [Leaf("*", "")] if self.chance(0.7) else [Leaf(f"{rng.choice(source.aliases)}.*", "")] if source.aliases else [Leaf("*", "")]
+            return (
+                [Leaf("*", "")]
+                if self.chance(0.7)
+                else [Leaf(f"{rng.choice(source.aliases)}.*", "")]
+                if source.aliases
+                else [Leaf("*", "")]
+            )
         if kinds is None:
             chosen = [self.expressions.leaf(source.leaves) for _ in range(rng.choice((1, 2, 2, 3)))]
             return [leaf if self.chance(0.8) else self._of_some_kind(leaf.kind, source.leaves) for leaf in chosen]
@@ -488,7 +382,7 @@ class _Queries:
                 key = leaf or self.expressions.leaf(interesting)
                 if self.may("expressions", 0.15):
                     text = self.expressions.value(key.kind, source.leaves, 1)
-                    key = Leaf(f"coalesce({text})" if text.isdigit() else f"({text})", key.kind)
+                    key = Leaf(f"({text})", key.kind) if not text.isdigit() else key  # a number is a position
                 if key not in keys:
                     keys.append(key)
         aggregates = [self.expressions.aggregate(source.leaves, source.stamped) for _ in range(rng.choice((1, 1, 2)))]
@@ -542,7 +436,9 @@ class _Queries:
         self.budget -= 1
         more = 0
         if "join" in self.features:
-            more = self.budget if self.mood == "star" and not around else weighted(self.rng, [(45, 0), (40, 1), (15, 2)])
+            more = (
+                self.budget if self.mood == "star" and not around else weighted(self.rng, [(45, 0), (40, 1), (15, 2)])
+            )
         for _ in range(min(more, self.budget, 2)):
             if not self.budget:
                 break
@@ -617,7 +513,9 @@ class _Queries:
     def _join_on(self, left: Sequence[Leaf], right: Sequence[Leaf]) -> str:
         parts = self._matching(left, right) or [self.expressions.condition([*left, *right], 1)]
         if self.chance(0.2):
-            parts.append(f"({self.expressions.condition([*left, *right], 1, queries=self.budget > 0 and self.chance(0.2))})")
+            parts.append(
+                f"({self.expressions.condition([*left, *right], 1, queries=self.budget > 0 and self.chance(0.2))})"
+            )
         return " AND ".join(parts)
 
     def _matching(self, left: Sequence[Leaf], right: Sequence[Leaf]) -> list[str]:
@@ -688,7 +586,7 @@ class _Queries:
         streams = [table for table in self.tables if table.is_stream and table.stamped]
         bounded = True
         if streams and self.chance(0.3):
-            growing, bounded = rng.choice(streams), self.chance(0.6)
+            growing, bounded = rng.choice(streams), not self.may("istream", 0.4)
             leaves = [Leaf(c.name, c.kind, c.name, c.dull) for c in growing.columns]
             columns = tuple(c for c in growing.columns if c.name in "kv" or self.chance(0.3))
             where = self.expressions.condition(leaves, 1)
@@ -707,7 +605,7 @@ class _Queries:
             text = made.text if made.text[1:7] == "stream" else f"({made.text})"
             if not self.timed:  # what never changes has no time that a window, or an Rstream, could go by
                 self.timed = timed
-                return Source(f"{text.replace('Rstream', 'Istream')} AS {alias}", alias, columns)
+                return Source(f"{text.replace('Rstream', self._other_kind)} AS {alias}", alias, columns)
         self.timed = True
         window = self.window(columns) if bounded else ""
         parts = [text, window, f"AS {alias}"] if self.chance(0.8) else [text, alias, window]
@@ -727,13 +625,16 @@ class _Queries:
         alias, number = self.name("x"), self.name("n")
         columns, written = self._written(chosen, named=True)
         where = f" WHERE {self.expressions.condition(leaves, 0)}" if self.chance(0.2) else ""
-        text = f"(SELECT {written}, ROW_NUMBER() OVER ({within}ORDER BY {', '.join(keys)}) AS {number} FROM {inner.text}{where}) AS {alias}"
+        numbering = f"ROW_NUMBER() OVER ({within}ORDER BY {', '.join(keys)}) AS {number}"
+        text = f"(SELECT {written}, {numbering} FROM {inner.text}{where}) AS {alias}"
         place, numbered = f"{alias}.{number}", (*columns, Column(number, "int"))
         # Without an upper limit the planner refuses it; so it does if an outer join keeps the limit away.
         limits = (f"{place} <= 2", f"{place} = 1", f"{place} < 3", f"2 >= {place}", f"{place} <= 1")
         condition = f"{place} > 1" if self.chance(0.01) else rng.choice(limits)
         if self.chance(0.4):  # a filter of its own, as one writes it
-            return Source(f"(SELECT * FROM {text} WHERE {condition}) AS {self.name('x')}", f"x{self.made_names}", numbered)
+            return Source(
+                f"(SELECT * FROM {text} WHERE {condition}) AS {self.name('x')}", f"x{self.made_names}", numbered
+            )
         return Source(text, alias, numbered, condition=condition)
 
     def window(self, columns: Sequence[Column]) -> str:
@@ -742,7 +643,14 @@ class _Queries:
             return "[Now]"
         if self.mood == "unbounded" and self.chance(0.75) and "unbounded" in self.features:
             return self.rng.choice(("", "[Range Unbounded]", "[Rows Unbounded]"))
-        forms = [(28.0, "range"), (14.0, "slide"), (10.0, "now"), (18.0, "rows"), (17.0, "partition"), (13.0, "unbounded")]
+        forms = [
+            (28.0, "range"),
+            (14.0, "slide"),
+            (10.0, "now"),
+            (18.0, "rows"),
+            (17.0, "partition"),
+            (13.0, "unbounded"),
+        ]
         form = weighted(self.rng, [(w, f) for w, f in forms if f == "range" or f in self.features])
         rng = self.rng
         match form:
@@ -755,7 +663,9 @@ class _Queries:
                 return f"[Rows {rng.choice((1, 2, 2, 3, 3, 4, 100))}]"
             case "partition":
                 names = [c.name for c in columns if not c.dull] or [c.name for c in columns]
-                keys = [n for n in names if n == "k" and self.chance(0.7)] or rng.sample(names, rng.choice((1, 1, 2)) if len(names) > 1 else 1)
+                keys = [n for n in names if n == "k" and self.chance(0.7)] or rng.sample(
+                    names, rng.choice((1, 1, 2)) if len(names) > 1 else 1
+                )
                 expiry = f" Range {rng.choice(self.lengths.ranges)}" if self.chance(0.3) else ""
                 return f"[Partition By {', '.join(keys)} Rows {rng.choice((1, 1, 2, 3))}{expiry}]"
             case "unbounded":

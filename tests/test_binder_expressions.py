@@ -68,6 +68,7 @@ TYPED: dict[str, dict[str, str]] = {
         "INTERVAL '1 day' + mm": "TIMESTAMP",
         "INTERVAL '1 day' + INTERVAL '1 hour'": "INTERVAL",
         "m + NULL": "TIMESTAMP",
+        "NULL + INTERVAL '1 day'": "TIMESTAMP",
     },
     "subtract": {
         "i - 1": "INT",
@@ -76,6 +77,10 @@ TYPED: dict[str, dict[str, str]] = {
         "mm - INTERVAL '1 day'": "TIMESTAMP",
         "mm - mm": "INTERVAL",
         "INTERVAL '1 day' - INTERVAL '1 hour'": "INTERVAL",
+        "NULL - INTERVAL '1 day'": "TIMESTAMP",
+        "INTERVAL '1 day' - NULL": "INTERVAL",
+        "m - NULL": "TIMESTAMP",
+        "NULL - m": "INTERVAL",
     },
     "multiply": {
         "ii * ii": "INT",
@@ -599,6 +604,11 @@ def test_only_aggregates_take_filter(values: Catalog) -> None:
         "NOT " * 300 + "f",
         "CASE WHEN f THEN " * 200 + "1" + " END" * 200,
         "(" * 200 + "i" + ")" * 200,
+        # What is compared several times doubles at every level.
+        "(" * 60 + "f" + " BETWEEN f AND f)" * 60,
+        "CASE " * 60 + "i" + " WHEN 1 THEN 1 WHEN 2 THEN 2 END" * 60,
+        "nullif(" * 60 + "y" + ", 1.5)" * 60,
+        "EXISTS (SELECT 1 FROM V GROUP BY ff HAVING ff AND (" * 20 + "ff" + ") BETWEEN ff AND ff)" * 20,
     ],
     ids=short,
 )

@@ -4,7 +4,7 @@ import datetime
 import functools
 import json
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import pytest
 
@@ -276,10 +276,10 @@ BAD_FUNCTIONS: dict[str, Callable[[Catalog], object]] = {
     "too few arguments declared": lambda c: c.function(plus_one, arguments=[], returns="INT"),
     "an argument that needs its name": lambda c: c.function(_needs_name, arguments=["INT"], returns="INT"),
     "arguments in one text": lambda c: c.function(plus_one, arguments="INT", returns="INT"),
-    "not a function": lambda c: c.function(42, name="f", arguments=[], returns="INT"),
+    "not a function": lambda c: c.function(cast(Any, 42), name="f", arguments=[], returns="INT"),
     "a function of C without annotations": lambda c: c.function(max, name="largest"),
     "an aggregate without add": lambda c: c.aggregate(type("A", (), {"result": lambda self: 1})),
-    "an aggregate that is no class": lambda c: c.aggregate(plus_one),
+    "an aggregate that is no class": lambda c: c.aggregate(cast(Any, plus_one)),
     "an aggregate that needs a start": lambda c: c.aggregate(_aggregate(__init__=lambda self, start: None), **_INTS),
     "an aggregate whose add takes nothing": lambda c: c.aggregate(_aggregate(add=lambda self: None), **_INTS),
     "an aggregate whose remove takes two": lambda c: c.aggregate(_aggregate(remove=lambda self, x, y: 0), **_INTS),

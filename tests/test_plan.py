@@ -252,7 +252,7 @@ def test_unbounded_state_can_be_refused(catalog: cql.Catalog) -> None:
         Network.of_catalog(catalog)
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.code is Code.UNBOUNDED_STATE
-    assert "binary-join on A = A" in diagnostic.message
+    assert "binary-join on S1.A = S2.A" in diagnostic.message
     assert "windows" in (diagnostic.hint or "")
 
 

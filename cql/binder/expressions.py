@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cql import ast, bound
 from cql import types as t
 from cql.binder.gathering import each
+from cql.binder.limits import check_copies
 from cql.binder.literals import convert, number_literal, timestamp_literal
 from cql.binder.scope import Scope
 from cql.binder.types import resolve_type
@@ -264,6 +265,7 @@ class ExpressionBinder:
 
     def _between(self, node: ast.Between) -> bound.Expr:
         operand, low, high = self._times(self.bind_all([node.operand, node.low, node.high]))
+        check_copies(operand, 2, node.operand.span)
         above = self._call("ge", [operand, low], node.span, "BETWEEN")
         below = self._call("le", [operand, high], node.span, "BETWEEN")
         return self._negated(self._call("and", [above, below], node.span), node.negated)
@@ -295,6 +297,7 @@ class ExpressionBinder:
             conditions = each(self.condition, [when for when, _ in node.branches])
         else:
             operand = self.bind(node.operand)
+            check_copies(operand, len(node.branches), node.operand.span)
             values = self.bind_all([when for when, _ in node.branches])
             conditions = [self._call("eq", self._times([operand, v]), v.span, "CASE") for v in values]
         results = self.bind_all([then for _, then in node.branches])
@@ -454,6 +457,7 @@ class ExpressionBinder:
         value = arguments[0]
         if nullif.type == value.type:
             return nullif
+        check_copies(value, 2, value.span)
         equal = self._call("eq", arguments, nullif.span)
         nothing = bound.Literal(None, type=value.type, nullable=True, span=nullif.span)
         return bound.Case(((equal, nothing),), value, type=value.type, nullable=True, span=nullif.span)

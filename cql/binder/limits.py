@@ -1,7 +1,8 @@
 """How large a bound query may get, the views that it uses included.
 
-What works on bound trees recurses, and Python's stack is finite; a view that uses another one twice
-doubles it, and twenty such views one on another are a million operators.
+What works on bound trees recurses, and Python's stack is finite. What stands for two of something doubles
+it: twenty views, each of which uses the one before twice, are a million operators, and twenty BETWEENs
+inside each other a million comparisons.
 """
 
 from __future__ import annotations
@@ -15,6 +16,32 @@ MAX_LEVELS = 150
 
 MAX_OPERATORS = 10_000
 """How many operators a query may have, counted as if no part of it were shared."""
+
+
+MAX_COPIED = 5_000
+"""How large the copies of an operand that BETWEEN, CASE or NULLIF compares several times may be together."""
+
+
+def check_copies(operand: bound.Expr, copies: int, span: Span) -> None:
+    """Raise if an expression is too large to stand in several places."""
+    waiting: list[bound.Expr | bound.Rel] = [operand]
+    size = 0
+    while waiting:
+        part = waiting.pop()
+        size += 1
+        if size > 1 and size * copies > MAX_COPIED:
+            raise fail(
+                Code.TOO_DEEP,
+                "this is too large to be compared several times",
+                span,
+                hint="compute it in a subquery or view first",
+            )
+        if isinstance(part, bound.Rel):
+            waiting += [*bound.direct_inputs(part), *bound.expressions(part)]
+            continue
+        waiting += bound.children(part)
+        if isinstance(part, bound.InSubquery | bound.Exists | bound.ScalarSubquery):
+            waiting.append(part.query)
 
 
 def check_size(tree: bound.Rel, span: Span) -> None:

@@ -42,7 +42,7 @@ def bind_query(query: ast.Query, catalog: Catalog, *, is_view: bool = False) -> 
         tree = binder.bind(query, None, numbered=is_view)
         check_size(tree, query.span)
         _check_clocks(binder.clocks)
-        tree = _on_the_query_clock(_without_untyped(tree))
+        tree = _on_the_query_clock(_without_untyped(tree), binder.clocks)
         if not tree.is_stream and tree.grows:
             tree = bound.RelToStream(ast.RelToStreamKind.ISTREAM, tree, span=query.span)
     except RecursionError:
@@ -188,9 +188,9 @@ def _output_key(key: ast.SortKey, relation: bound.Rel) -> bound.SortKey:
     return sort_key(key, at)
 
 
-def _on_the_query_clock(tree: bound.Rel) -> bound.Rel:
+def _on_the_query_clock(tree: bound.Rel, clocks: Sequence[tuple[ast.Name, TimeDomain]]) -> bound.Rel:
     """Return a query in which no Rstream of a static relation speaks a million times a second."""
-    if tree.time is not TimeDomain.TIMESTAMP:
+    if not any(clock is TimeDomain.TIMESTAMP for _, clock in clocks):
         return tree
 
     def visit(rel: bound.Rel) -> bound.Rel:

@@ -206,7 +206,10 @@ def _rounded(signature: Signature, constants: Sequence[object]) -> DataType:
 
 
 def _sum_of_times(sign: str) -> Rule:
-    """TIMESTAMP + INTERVAL and its relatives; numbers are handled by `_arithmetic`."""
+    """TIMESTAMP + INTERVAL and its relatives; numbers are handled by `_arithmetic`.
+
+    A bare NULL stands for a TIMESTAMP beside an INTERVAL, and the other way round, where that makes sense.
+    """
     moves = {(Kind.TIMESTAMP, Kind.INTERVAL): t.TIMESTAMP, (Kind.INTERVAL, Kind.INTERVAL): t.INTERVAL}
     if sign == "+":
         moves[(Kind.INTERVAL, Kind.TIMESTAMP)] = t.TIMESTAMP
@@ -215,11 +218,12 @@ def _sum_of_times(sign: str) -> Rule:
     numbers = _arithmetic(sign)
 
     def rule(given: Sequence[DataType]) -> Signature:
-        moved = [t.INTERVAL if g.kind is Kind.NULL else g for g in given]
-        if len(given) == 2 and any(g.kind in (Kind.TIMESTAMP, Kind.INTERVAL) for g in given):
-            result = moves.get((moved[0].kind, moved[1].kind))
-            if result:
-                return Signature(tuple(moved), result, True)
+        if len(given) != 2 or not any(g.kind in (Kind.TIMESTAMP, Kind.INTERVAL) for g in given):
+            return numbers(given)
+        for null in (t.INTERVAL, t.TIMESTAMP) if t.TIMESTAMP in given else (t.TIMESTAMP, t.INTERVAL):
+            left, right = (null if g.kind is Kind.NULL else g for g in given)
+            if result := moves.get((left.kind, right.kind)):
+                return Signature((left, right), result, True)
         return numbers(given)
 
     return rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from cql import bound
@@ -11,7 +12,7 @@ from planner.text import aggregate_text, expression_text, sort_text, window_text
 
 def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str:
     """Return what an operator does, without its inputs."""
-    lower = [op.output_names(operators[edge.operator]) for edge in operator.inputs]
+    lower = _input_names(operator, operators)
     names = [name for each in lower for name in each]
     match operator:
         case op.Source():
@@ -52,6 +53,26 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.Union() | op.Except() | op.Intersect() | op.DuplicateEliminate() | op.IStream() | op.DStream():
             return operator.kind
     raise AssertionError(f"no headline for {type(operator).__name__}")
+
+
+def _input_names(operator: op.Operator, operators: Mapping[str, op.Operator]) -> list[list[str]]:
+    """Return the column names of each input; those that several inputs have are qualified by their source."""
+    lower = [op.output_names(operators[edge.operator]) for edge in operator.inputs]
+    if len(lower) < 2:
+        return lower
+    count = Counter(name for names in lower for name in set(names))
+    return [
+        [f"{source}.{name}" if source and count[name] > 1 else name for name in names]
+        for names, source in zip(lower, (_source(e.operator, operators) for e in operator.inputs), strict=True)
+    ]
+
+
+def _source(operator_id: str, operators: Mapping[str, op.Operator]) -> str | None:
+    """Return the table that an operator's columns come from, if it is only one."""
+    operator = operators[operator_id]
+    while len(operator.inputs) == 1 and not isinstance(operator, op.Aggregate):
+        operator = operators[operator.inputs[0].operator]
+    return operator.table if isinstance(operator, op.Source) else None
 
 
 def _condition(operator: op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cql.bound import ColumnRef, Expr, Rel, direct_inputs
+from cql.bound import Aggregate, ColumnRef, Expr, Join, Project, Rel, SetOperation, direct_inputs
 from planner.expressions import columns_read, moved
-from planner.joins import FILTERS_IN_CONDITION, AnyJoin, keys_of, may_filter, with_sides
+from planner.joins import FILTERS_IN_CONDITION, AnyJoin, keys_of, may_filter, owners_of, starts, with_sides
 from planner.logic import simplified
 from planner.logical import KeyedJoin, MultiJoin, StreamJoin
 from planner.predicates import filtered, is_known, known_predicates
@@ -19,8 +19,9 @@ def copy_key_filter_across_join(node: Rel) -> Rel | None:
 
     Law V10: rows that match have equal keys, so p holds for both or for neither. Only rows that need a match
     may be dropped: not the left ones of a left or antijoin. The copy stands above Y's window, whatever that
-    window is (N11); other rules may take it further. Keys are columns, so that copies of copies come to an
-    end, and nothing is copied that a filter below already says.
+    window is (N11); other rules may take it further. Keys are columns, and those of Y not computed below it, so
+    that a copy stays as large as it is wherever it goes and copies of copies come to an end. Nothing is copied
+    that a filter below already says.
     """
     if not isinstance(node, KeyedJoin | MultiJoin | StreamJoin):
         return None
@@ -39,14 +40,32 @@ def copy_key_filter_across_join(node: Rel) -> Rel | None:
 
 def _copy(join: AnyJoin, predicate: Expr, source: int, target: int) -> Expr | None:
     """Return a predicate over one input as one over another; None if it reads more than keys."""
-    keys = keys_of(join)
+    keys, side = keys_of(join), direct_inputs(join)[target]
     partners: dict[int, int] = {}
     for key, partner in zip(keys[source], keys[target], strict=True):
         if isinstance(key, ColumnRef) and isinstance(partner, ColumnRef):
-            partners.setdefault(key.index, partner.index)
+            if not _is_computed(side, partner.index):
+                partners.setdefault(key.index, partner.index)
     read = columns_read(predicate)
     if not read or not read <= partners.keys():
         return None
-    side = direct_inputs(join)[target]
     copy = simplified(moved(predicate, side, partners.__getitem__), as_filter=True)
     return replace(copy, span=predicate.span) if columns_read(copy) else None
+
+
+def _is_computed(rel: Rel, at: int) -> bool:
+    """Tell whether a projection or a GROUP BY below computes a column, rather than passing one on."""
+    match rel:
+        case Project() | Aggregate():
+            items = rel.items if isinstance(rel, Project) else rel.keys
+            if at >= len(items):
+                return False
+            item = items[at]
+            return _is_computed(rel.input, item.index) if isinstance(item, ColumnRef) else True
+        case Join() | KeyedJoin() | MultiJoin() | StreamJoin():
+            owner = owners_of(rel)[at]
+            return _is_computed(direct_inputs(rel)[owner], at - starts(rel)[owner])
+        case SetOperation():
+            return _is_computed(rel.left, at) or _is_computed(rel.right, at)
+    below = direct_inputs(rel)
+    return len(below) == 1 and at < len(below[0].schema) and _is_computed(below[0], at)

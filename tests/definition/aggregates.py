@@ -61,7 +61,7 @@ def _variance(numbers: Numbers, data_type: DataType) -> Value:
 
 def _stddev(numbers: Numbers, data_type: DataType) -> Value:
     variance = _variance(numbers, data_type)
-    return None if variance is None else math.sqrt(variance)  # type: ignore[arg-type]
+    return None if variance is None else canonical(math.sqrt(variance))  # type: ignore[arg-type]
 
 
 def _of_values(compute: Callable[[Numbers, DataType], Value]) -> Callable[[Sequence[Row], DataType], Value]:

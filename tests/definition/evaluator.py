@@ -7,8 +7,9 @@ Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `.
 - A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
   to t; the elements of a derived stream at t of its relation at t and at t - 1.
 - A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at
-  the same instant in the order of the stream they come from if only windows, filters and projections without
-  subqueries lie between, otherwise in the order of their rows. Only windows that count rows can tell.
+  the same instant in the order of the registered stream they come from if only windows, filters and projections
+  without subqueries and stream operators lie between, otherwise in the order of their rows. Only windows that
+  count rows can tell.
 - Inside a subquery the rows around it are constants, in its windows and streams as well.
 
 Instead of looping over all ticks it looks at the instants at which something may change. That this makes no
@@ -242,7 +243,8 @@ class _Run:
             case bound.RelationScan():
                 return _items(self._contents(rel, time))
             case bound.Window():
-                return _window(rel.spec, self.stream(rel.input, outer), time)
+                held = _window(rel.spec, self.stream(rel.input, outer), time)
+                return held if _in_source_order(rel) else _items(item.row for item in held)
             case bound.Filter():
                 kept = [
                     item
@@ -396,6 +398,18 @@ def _correlated(rel: Rel) -> bool:
 
 def _has_subquery(rel: Rel) -> bool:
     return any(bound.has_subquery(expression) for expression in bound.expressions(rel))
+
+
+def _in_source_order(rel: Rel) -> bool:
+    """Tell whether the elements of a stream or window are those of a registered stream, in its order."""
+    match rel:
+        case bound.StreamScan():
+            return True
+        case bound.Window() | bound.RelToStream():
+            return _in_source_order(rel.input)
+        case bound.Filter() | bound.Project():
+            return not _has_subquery(rel) and _in_source_order(rel.input)
+    return False
 
 
 def _items(rows: Iterable[Row]) -> list[Item]:
