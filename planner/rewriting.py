@@ -29,6 +29,9 @@ from cql.bound import (
 
 Rewrite = Callable[[Rel], Rel | None]
 
+Nodes = dict[int, Rel]
+"""Nodes by identity, kept so that no other node takes their id."""
+
 MOST_PASSES = 50
 """How often a stage may run over a plan; real plans need two or three passes."""
 
@@ -65,7 +68,8 @@ class Rewriter:
     disabled: frozenset[str] = frozenset()
     verify: Callable[[Rel], None] | None = None
     steps: list[Step] = field(default_factory=list)
-    _settled: dict[Rewrite, dict[int, Rel]] = field(default_factory=dict)
+    _settled: dict[Rewrite, Nodes] = field(default_factory=dict)
+    _plain: Nodes = field(default_factory=dict)
 
     def rewrite(self, plan: Rel) -> Rel:
         """Return the plan after all stages."""
@@ -85,7 +89,7 @@ class Rewriter:
         raise RuleError(f"the stage '{stage.name}' does not come to an end")
 
     def _applied(self, rule: Rewrite, plan: Rel) -> Rel:
-        changed = apply_everywhere(rule, plan, self._settled.setdefault(rule, {}))
+        changed = _Walk(rule, self._settled.setdefault(rule, {}), self._plain).visit(plan)
         if changed is plan:
             return plan
         name = rule.__name__
@@ -102,18 +106,19 @@ class Rewriter:
         return changed
 
 
-def apply_everywhere(rule: Rewrite, plan: Rel, settled: dict[int, Rel] | None = None) -> Rel:
-    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies.
-
-    `settled` remembers, by identity, the subtrees in which the rule finds nothing.
-    """
-    return _Walk(rule, {} if settled is None else settled).visit(plan)
+def apply_everywhere(rule: Rewrite, plan: Rel) -> Rel:
+    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies."""
+    return _Walk(rule, {}, {}).visit(plan)
 
 
 @dataclass(slots=True)
 class _Walk:
+    """A walk of a rule over a plan: `settled` are subtrees where it finds nothing, `plain` nodes without queries
+    in their expressions."""
+
     rule: Rewrite
-    settled: dict[int, Rel]
+    settled: Nodes
+    plain: Nodes
     changes: int = 0
 
     def visit(self, node: Rel) -> Rel:
@@ -131,7 +136,6 @@ class _Walk:
 
     def _inputs_visited(self, node: Rel) -> Rel:
         changes: dict[str, object] = {}
-        queries = False
         for name in _field_names(type(node)):  # type: ignore[arg-type]
             before = getattr(node, name)
             after: object = before
@@ -140,16 +144,17 @@ class _Walk:
             elif isinstance(before, tuple) and before and isinstance(before[0], Rel):
                 visited = tuple(self.visit(part) for part in before)
                 after = before if all(a is b for a, b in zip(before, visited, strict=True)) else visited
-            elif isinstance(before, Expr | tuple):
-                queries = True
             if after is not before:
                 changes[name] = after
         if changes:
             node = replace(node, **changes)  # type: ignore[arg-type]
-        if queries and any(has_subquery(expression) for expression in expressions(node)):
-            changed = with_expressions(node, self._in_subqueries)
-            node = node if changed == node else changed
-        return node
+        if id(node) in self.plain:
+            return node
+        if not any(has_subquery(expression) for expression in expressions(node)):
+            self.plain[id(node)] = node
+            return node
+        changed = with_expressions(node, self._in_subqueries)
+        return node if changed == node else changed
 
     def _in_subqueries(self, expression: Expr) -> Expr:
         if isinstance(expression, InSubquery | Exists | ScalarSubquery):
