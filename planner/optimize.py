@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from cql.bound import Rel
 from planner.correlation import require_no_subqueries
+from planner.invariants import verify as verify_invariants
 from planner.requirements import require_no_row_number
 from planner.rewriting import Rewriter, Step
 from planner.rules import STAGES
@@ -23,7 +24,7 @@ _REQUIRED_AFTER: dict[str, Callable[[Rel], None]] = {
 
 
 def optimize(
-    root: Rel, disabled: frozenset[str] = frozenset(), verify: Callable[[Rel], None] | None = None
+    root: Rel, disabled: frozenset[str] = frozenset(), verify: Callable[[Rel], None] | None = verify_invariants
 ) -> tuple[Rel, list[Step]]:
     """Return the plan of a bound query, and what each rule did on the way.
 
