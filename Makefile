@@ -25,7 +25,7 @@ test: setup ## run all tests; ARGS="..." goes to pytest
 	@$(PY) -m pytest $(ARGS)
 
 test-fast: $(INSTALLED) ## run the tests that need no Spark and no Java
-	@$(PY) -m pytest -m "not spark" $(ARGS)
+	@$(PY) -m pytest -m "not spark and not fuzz" $(ARGS)
 
 lint: $(INSTALLED) ## check style (ruff), formatting (ruff) and types (mypy)
 	@$(PY) -m ruff check .

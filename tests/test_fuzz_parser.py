@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cql.catalog import Catalog
 from cql.errors import render
 from cql.parsing import ParsedScript, parse_script, parse_statement
 from cql.parsing.stream_script import is_stream_script
 from cql.printer import to_text
+from cql.session import Session
 from cql.source import Source, Span
 from tests import strategies
 from tests.strategies import KEYWORDS
@@ -79,6 +81,9 @@ def run_front_end(text: str) -> ParsedScript:
         assert render(diagnostic, source)
     for statement in script.statements:
         assert lies_within(statement.span, text), statement
+    for diagnostic in Session(Catalog()).run_script(source)[1]:
+        assert lies_within(diagnostic.span, text), diagnostic
+        assert render(diagnostic, source)
     taken = time.process_time() - started
     assert taken < SECONDS, f"it took {taken:.1f} s"
     return script
