@@ -183,6 +183,7 @@ class Builder:
             False,
             reason=reason,
             window=node.spec,
+            time=node.time,
             order="source" if _in_source_order(node.input) else "value",
         )
         return Built(made, partitioning)

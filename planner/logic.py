@@ -35,10 +35,7 @@ def order_key(expression: Expr) -> str:
 
 def in_order(terms: Iterable[Expr]) -> list[Expr]:
     """Return conditions without repetitions, in an order that does not depend on how they were written."""
-    found: list[Expr] = []
-    for term in terms:
-        if term not in found:
-            found.append(term)
+    found = list(dict.fromkeys(terms))
     return sorted(found, key=order_key) if len(found) > 1 else found
 
 

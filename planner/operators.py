@@ -105,6 +105,7 @@ class SeqWindow(Operator):
 
     kind: Literal["seq-window"] = "seq-window"
     window: WindowField
+    time: TimeDomain | None
     order: Literal["source", "value"] = "source"
 
 

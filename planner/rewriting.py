@@ -35,8 +35,8 @@ Nodes = dict[int, Rel]
 MOST_PASSES = 50
 """How often a stage may run over a plan; real plans need two or three passes."""
 
-MOST_CHANGES = 2000
-"""How often a rule may apply in one pass; real plans need a few dozen."""
+MOST_CHANGES = 20_000
+"""How often a rule may apply in one pass; real plans need a few dozen, deeply nested ones thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Rewriter:
         raise RuleError(f"the stage '{stage.name}' does not come to an end")
 
     def _applied(self, rule: Rewrite, plan: Rel) -> Rel:
-        changed = _Walk(rule, self._settled.setdefault(rule, {}), self._plain).visit(plan)
+        changed = _Walk(rule, self._settled.setdefault(rule, {}), self._plain).over(plan)
         if changed is plan:
             return plan
         name = rule.__name__
@@ -108,7 +108,7 @@ class Rewriter:
 
 def apply_everywhere(rule: Rewrite, plan: Rel) -> Rel:
     """Return a plan with a rule applied at every node, inputs first; the same object if it never applies."""
-    return _Walk(rule, {}, {}).visit(plan)
+    return _Walk(rule, {}, {}).over(plan)
 
 
 @dataclass(slots=True)
@@ -120,6 +120,12 @@ class _Walk:
     settled: Nodes
     plain: Nodes
     changes: int = 0
+
+    def over(self, plan: Rel) -> Rel:
+        try:
+            return self.visit(plan)
+        except RecursionError:
+            raise RuleError(f"rule {self.rule.__name__} does not come to an end") from None
 
     def visit(self, node: Rel) -> Rel:
         while id(node) not in self.settled:

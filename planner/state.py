@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from cql import bound
 from planner import operators as op
 from planner.codec import ExprField
-from planner.text import expression_text, sort_text, window_text
+from planner.text import duration_text, expression_text, sort_text, window_text
 
 Growth = Literal["constant", "relation", "window", "keys", "stream"]
 """What the size of some state depends on, from the tamest to the wildest: a number in the query, a given
@@ -165,7 +165,7 @@ class StateBuilder:
 
     def _window(self, operator: op.SeqWindow) -> None:
         names = op.output_names(self.operators[operator.inputs[0].operator])
-        holds = f"rows ({', '.join(names)}) of [{window_text(operator.window, names)}]"
+        holds = f"rows ({', '.join(names)}) of [{window_text(operator.window, names, operator.time)}]"
         kind: StoreKind = "log"
         rows_of = edge_key(operator.inputs[0])
         if isinstance(operator.window, bound.PartitionRowsSpec):
@@ -277,12 +277,12 @@ def expiry_of(operator: op.Operator) -> str:
         match operator.window:
             case bound.RowsSpec():
                 return f"{operator.window.rows} rows later"
-            case bound.PartitionRowsSpec():
-                by_time = f" or after {operator.window.ticks} ticks" if operator.window.ticks else ""
-                return f"{operator.window.rows} rows of the same key later{by_time}"
-            case bound.RangeSpec():
-                slide = f", at multiples of {operator.window.slide}" if operator.window.slide else ""
-                return f"after {operator.window.ticks} ticks{slide}"
+            case bound.PartitionRowsSpec(rows=rows, ticks=ticks):
+                by_time = f" or after {duration_text(ticks, operator.time)}" if ticks else ""
+                return f"{rows} rows of the same key later{by_time}"
+            case bound.RangeSpec(ticks=ticks, slide=slide):
+                at = f", at multiples of {duration_text(slide, operator.time)}" if slide else ""
+                return f"after {duration_text(ticks, operator.time)}{at}"
     if isinstance(operator, op.Source) and not operator.is_relation:
         return "never"
     return "when the input retracts them"

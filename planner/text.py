@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cql import bound
 from cql.bound import Expr, Rel
+from cql.intervals import TimeDomain, Unit
 from cql.types import Kind
 from planner.logical import GroupTopN, KeyedJoin, MultiJoin, StreamJoin
 
@@ -111,11 +112,30 @@ def aggregate_text(call: bound.AggregateCall, names: Sequence[str]) -> str:
     return text + (f" FILTER ({expression_text(call.filter, names)})" if call.filter else "")
 
 
-def window_text(spec: bound.WindowSpec, names: Sequence[str] = ()) -> str:
-    """Return a window specification; lengths of time are in ticks of the clock."""
-    if isinstance(spec, bound.PartitionRowsSpec):
-        keys = ", ".join(names[at] if at < len(names) else f"${at}" for at in spec.columns)
-        return f"Partition By {keys} Rows {spec.rows}" + (f" Range {spec.ticks}" if spec.ticks else "")
+def duration_text(ticks: int, time: TimeDomain | None) -> str:
+    """Return a length of time in the largest unit that goes into it.
+
+    >>> duration_text(90_000_000, TimeDomain.TIMESTAMP), duration_text(7200, TimeDomain.INTEGER)
+    ('90 seconds', '2 hours')
+    """
+    length = ticks * (time or TimeDomain.INTEGER).microseconds_per_tick
+    unit = next(unit for unit in reversed(Unit) if length % unit.value == 0)
+    amount = length // unit.value
+    return f"{amount:,} {unit.name.lower()}{'' if amount == 1 else 's'}"
+
+
+def window_text(spec: bound.WindowSpec, names: Sequence[str] = (), time: TimeDomain | None = None) -> str:
+    """Return a window specification as CQL would write it."""
+    match spec:
+        case bound.PartitionRowsSpec():
+            keys = ", ".join(names[at] if at < len(names) else f"${at}" for at in spec.columns)
+            by_time = f" Range {duration_text(spec.ticks, time)}" if spec.ticks else ""
+            return f"Partition By {keys} Rows {spec.rows}{by_time}"
+        case bound.RangeSpec(ticks=1, slide=None):
+            return "Now"
+        case bound.RangeSpec():
+            slide = f" Slide {duration_text(spec.slide, time)}" if spec.slide else ""
+            return f"Range {duration_text(spec.ticks, time)}{slide}"
     return str(spec)
 
 
@@ -145,7 +165,7 @@ def headline(node: Rel) -> str:
         case bound.RelationScan():
             return f"relation {node.name}" + ("" if node.domain else " (static)")
         case bound.Window():
-            return f"window [{window_text(node.spec, names)}]"
+            return f"window [{window_text(node.spec, names, node.time)}]"
         case bound.Filter():
             return f"filter {expression_text(node.predicate, names)}"
         case bound.Project():

@@ -78,12 +78,8 @@ def _compare(path: Path, text: str) -> None:
     expected = path.read_bytes().decode()
     if expected == text:
         return
-    diff = difflib.unified_diff(
-        expected.splitlines(), text.splitlines(), _shown(path), "this run", lineterm=""
-    )
-    pytest.fail(
-        "\n".join([*diff, "", "If the new text is right, `make golden` writes the file anew."]), pytrace=False
-    )
+    diff = difflib.unified_diff(expected.splitlines(), text.splitlines(), _shown(path), "this run", lineterm="")
+    pytest.fail("\n".join([*diff, "", "If the new text is right, `make golden` writes the file anew."]), pytrace=False)
 
 
 def _shown(path: Path) -> str:

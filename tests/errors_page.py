@@ -25,8 +25,7 @@ FIXES = {
         "no partner, not where the partner is missing."
     ),
     Code.BAD_CHARACTER: (
-        "Remove or replace the character. Text copied from a document often has typographic quotes and "
-        "dashes in it."
+        "Remove or replace the character. Text copied from a document often has typographic quotes and dashes in it."
     ),
     Code.UNTERMINATED: "Close the quote. A quote inside a string is written twice: `'O''Neill'`.",
     Code.BAD_LITERAL: (
@@ -49,8 +48,7 @@ FIXES = {
     ),
     Code.AMBIGUOUS_COLUMN: "Say which input is meant: `bid.price`.",
     Code.UNKNOWN_FUNCTION: (
-        "Correct the name; `SHOW FUNCTIONS` lists all functions. Functions of your own are registered "
-        "from Python."
+        "Correct the name; `SHOW FUNCTIONS` lists all functions. Functions of your own are registered from Python."
     ),
     Code.UNKNOWN_TYPE: "Use BOOLEAN, BYTE, INT, BIGINT, DOUBLE, DECIMAL(p,s), STRING or TIMESTAMP.",
     Code.DUPLICATE_NAME: (
@@ -60,15 +58,11 @@ FIXES = {
     Code.UNKNOWN_OPTION: "Correct the name. `SHOW SETTINGS` lists all settings.",
     Code.UNKNOWN_QUERY: "Correct the name; `SHOW QUERIES` lists all queries.",
     Code.IN_USE: "Drop the views and queries that use it first.",
-    Code.TYPE_MISMATCH: (
-        "Convert one side with `CAST(x AS TYPE)`, or compare with something of the same type."
-    ),
+    Code.TYPE_MISMATCH: ("Convert one side with `CAST(x AS TYPE)`, or compare with something of the same type."),
     Code.BAD_ARGUMENTS: "Call the function as the hint shows.",
     Code.BAD_OPTION_VALUE: "Use one of the values in the hint.",
     Code.COLUMN_COUNT: "Make both lists equally long.",
-    Code.WINDOW_ON_RELATION: (
-        "Leave the window out, or make a stream first: `FROM Istream(SELECT ..) [Rows 5]`."
-    ),
+    Code.WINDOW_ON_RELATION: ("Leave the window out, or make a stream first: `FROM Istream(SELECT ..) [Rows 5]`."),
     Code.BAD_WINDOW: (
         "Make `Slide` at most as long as `Range`, and both at least one tick of the stream's clock: a "
         "second for integer timestamps, a microsecond for TIMESTAMP."
@@ -77,9 +71,7 @@ FIXES = {
     Code.AGGREGATE_NOT_ALLOWED: (
         "Conditions on aggregates go into HAVING; an aggregate of an aggregate needs a subquery or view."
     ),
-    Code.NOT_GROUPED: (
-        "Group by the column, or say which of its values is meant: `MAX(bidder)`, `LAST(bidder)`."
-    ),
+    Code.NOT_GROUPED: ("Group by the column, or say which of its values is meant: `MAX(bidder)`, `LAST(bidder)`."),
     Code.BAD_ORDER: (
         "A relation has no order: `ORDER BY .. LIMIT n` as a whole chooses its first n rows, and "
         "neither half means anything alone."

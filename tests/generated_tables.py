@@ -39,9 +39,7 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     lines = [[cell.replace("|", "\\|") for cell in row] for row in (heading, *rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heading))]
-    texts = [
-        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    ]
+    texts = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     border = "|".join("-" * (width + 2) for width in widths)
     return "\n".join([f"| {texts[0]} |", f"|{border}|", *(f"| {text} |" for text in texts[1:])]) + "\n"
 

@@ -65,9 +65,7 @@ def maybe(strategy: SearchStrategy) -> SearchStrategy:
 
 identifiers = st.one_of(
     st.sampled_from(["a", "b", "S", "bid", "price", "_x1", "größe", "数量", "aſ", "K"]),
-    st.sampled_from(KEYWORDS + WORDS).flatmap(
-        lambda word: st.sampled_from([word, word.lower(), word.capitalize()])
-    ),
+    st.sampled_from(KEYWORDS + WORDS).flatmap(lambda word: st.sampled_from([word, word.lower(), word.capitalize()])),
     st.sampled_from(["ſELECT", "İN", "lımıt", "li\u212ae", "ORDERS", "selected", "x²"]),
     st.from_regex(r"[^\W\d]\w{0,4}", fullmatch=True),
 )

@@ -13,9 +13,7 @@ from cql.session import Session
 from repl import cli
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at;\n"
-GOOD = (
-    BID + "CREATE VIEW dear AS SELECT * FROM bid WHERE price > 9; SELECT * FROM dear; SELECT at FROM bid;\n"
-)
+GOOD = BID + "CREATE VIEW dear AS SELECT * FROM bid WHERE price > 9; SELECT * FROM dear; SELECT at FROM bid;\n"
 WRONG = BID + "SELECT prise FROM bid;\n"
 
 
@@ -139,9 +137,7 @@ def test_check_binds_questions_and_prints_no_answers(cql: Shell) -> None:
 
 
 def test_check_takes_stream_scripts(cql: Shell) -> None:
-    Path("s.script").write_text(
-        "table : register stream S (A integer);\nsource : S.dat\nquery : select * from S;\n"
-    )
+    Path("s.script").write_text("table : register stream S (A integer);\nsource : S.dat\nquery : select * from S;\n")
     assert cql("check", "s.script") == Result(0, "s.script: 1 stream, 1 query: ok\n", "")
 
 
@@ -165,9 +161,7 @@ def test_a_missing_file_suggests_a_similar_one(cql: Shell) -> None:
 
 
 def test_a_file_in_a_missing_folder(cql: Shell) -> None:
-    assert cql("check", "no/good.cql") == Result(
-        1, "", "no/good.cql:1:1: E501: there is no file 'no/good.cql'\n"
-    )
+    assert cql("check", "no/good.cql") == Result(1, "", "no/good.cql:1:1: E501: there is no file 'no/good.cql'\n")
 
 
 def test_a_folder_is_no_script(cql: Shell) -> None:
@@ -217,9 +211,7 @@ def test_a_file_name_that_the_terminal_cannot_show(cql: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "run", "explain"])
-def test_set_takes_effect_before_the_script(
-    cql: Shell, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_set_takes_effect_before_the_script(cql: Shell, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     seen: list[Session] = []
     monkeypatch.setattr(Session, "run", lambda self, text, name: seen.append(self))
     cql(

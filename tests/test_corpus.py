@@ -138,9 +138,7 @@ def kinds_of_query_nodes() -> Iterator[type[ast.Node]]:
 
 
 def test_every_kind_of_query_node_occurs() -> None:
-    seen = {
-        type(node) for path in FILES for statement in parsed(path).statements for node in nodes(statement)
-    }
+    seen = {type(node) for path in FILES for statement in parsed(path).statements for node in nodes(statement)}
     assert set(kinds_of_query_nodes()) - seen == set()
 
 

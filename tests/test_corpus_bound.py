@@ -20,9 +20,7 @@ def described(definition: ViewDef | QueryDef) -> str:
     clock = tree.time.value if tree.time else "no clock"
     columns = [f"    {f.name} {f.type}{'' if f.nullable else ' NOT NULL'}" for f in tree.schema]
     uses = ", ".join(definition.depends_on)
-    return "\n".join(
-        [f"{what} {definition.name}: {kind}, {clock}, uses {uses}", f"  {definition.text}", *columns, ""]
-    )
+    return "\n".join([f"{what} {definition.name}: {kind}, {clock}, uses {uses}", f"  {definition.text}", *columns, ""])
 
 
 @every_file
@@ -62,6 +60,4 @@ def test_every_bound_node_occurs() -> None:
         for query in corpus_catalog(path).queries.values():
             note(query.tree)
     nodes = {getattr(bound, name) for name in bound.__all__}
-    assert {node for node in nodes if isinstance(node, type) and issubclass(node, bound.Rel)} - {
-        bound.Rel
-    } <= seen
+    assert {node for node in nodes if isinstance(node, type) and issubclass(node, bound.Rel)} - {bound.Rel} <= seen

@@ -126,9 +126,7 @@ def test_relation_to_stream_over_rows_2() -> None:
 def test_a_relation_is_its_istream_minus_its_dstream() -> None:
     for data in random_data(50):
         relation = run("SELECT * FROM S [Rows 2]", S=data["S"])
-        inserted, deleted = (
-            run(f"{x}(SELECT * FROM S [Rows 2])", S=data["S"]) for x in ("Istream", "Dstream")
-        )
+        inserted, deleted = (run(f"{x}(SELECT * FROM S [Rows 2])", S=data["S"]) for x in ("Istream", "Dstream"))
         assert relation.changes == minus(inserted.changes, deleted.changes)
 
 
@@ -508,9 +506,7 @@ def test_a_query_over_static_relations_happens_at_instant_0() -> None:
 
 
 def test_a_static_relation_is_there_from_the_first_instant() -> None:
-    assert changes(
-        "SELECT S.A, b FROM S [Now] LEFT JOIN Fixed ON S.A = Fixed.a", S="1@3 2@4", Fixed="1,7@99"
-    ) == {
+    assert changes("SELECT S.A, b FROM S [Now] LEFT JOIN Fixed ON S.A = Fixed.a", S="1@3 2@4", Fixed="1,7@99") == {
         3: "+1,7",
         4: "+2,NULL -1,7",
     }
@@ -653,9 +649,7 @@ def test_valid_rule(rule: str) -> None:
 
 
 def test_v4_a_stream_is_the_istream_of_everything_and_the_rstream_of_now() -> None:
-    everything_so_far, now = (
-        bind(q, catalog()) for q in ("Istream(P [Range Unbounded])", "Rstream(P [Now])")
-    )
+    everything_so_far, now = (bind(q, catalog()) for q in ("Istream(P [Range Unbounded])", "Rstream(P [Now])"))
     for data in random_data(TRIALS, "V4"):
         stream: dict[int, Bag] = {}
         for time, row, _ in sorted(elements(data["P"])):
@@ -897,6 +891,4 @@ def vars_of(rel: bound.Rel) -> list[object]:
 
 
 def classes(module: ModuleType, base: type) -> set[object]:
-    return {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)} - {
-        base
-    }
+    return {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)} - {base}

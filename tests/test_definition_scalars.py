@@ -537,9 +537,7 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
-    started = (
-        running or SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    )
+    started = running or SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
     yield started.newSession()
     if running is None:
         started.stop()
@@ -587,9 +585,7 @@ def test_user_functions_see_null_as_none_and_timestamps_as_datetimes() -> None:
     catalog = Catalog()
     catalog.function(lambda a: str(a), name="seen", arguments=["INT"], returns="STRING")
     catalog.function(lambda a: 2 * a, name="twice", arguments=["INT"], returns="INT")
-    catalog.function(
-        lambda a: a.replace(year=2000), name="moved", arguments=["TIMESTAMP"], returns="TIMESTAMP"
-    )
+    catalog.function(lambda a: a.replace(year=2000), name="moved", arguments=["TIMESTAMP"], returns="TIMESTAMP")
     expected = {
         "seen(n)": "None",
         "seen(i)": "7",

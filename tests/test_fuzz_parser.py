@@ -208,11 +208,7 @@ def test_mutated_random_trees_end_in_statements_or_diagnostics() -> None:
 
 
 @settings(max_examples=strategies.trees_to_try(150))
-@given(
-    st.text()
-    | st.lists(st.sampled_from(TOKENS)).map(" ".join)
-    | st.binary().map(lambda b: b.decode("latin-1"))
-)
+@given(st.text() | st.lists(st.sampled_from(TOKENS)).map(" ".join) | st.binary().map(lambda b: b.decode("latin-1")))
 def test_any_text_ends_in_statements_or_diagnostics(text: str) -> None:
     check(text)
 

@@ -59,9 +59,7 @@ def test_the_figures_of_the_thesis(golden: Callable[[str, str], None]) -> None:
     join, largest = cql.bind(DRAWN_JOIN, catalog), cql.bind(LARGEST, catalog)
     alone = compile_query("join", join, share=False, disabled=FILTERS_STAY)
     golden("plans/figures/figure_2_2.txt", combine([alone]).explain())
-    both = [
-        compile_query(name, tree, disabled=FILTERS_STAY) for name, tree in (("join", join), ("max", largest))
-    ]
+    both = [compile_query(name, tree, disabled=FILTERS_STAY) for name, tree in (("join", join), ("max", largest))]
     golden("plans/figures/figure_2_3.txt", combine(both).explain())
 
 
@@ -85,11 +83,7 @@ def test_every_operator_class_is_registered() -> None:
 
 
 def test_every_rule_is_in_a_golden_plan() -> None:
-    fired = {
-        rule
-        for line in re.findall(r"^  \w+: (.*)$", golden_texts(), re.MULTILINE)
-        for rule in line.split(", ")
-    }
+    fired = {rule for line in re.findall(r"^  \w+: (.*)$", golden_texts(), re.MULTILINE) for rule in line.split(", ")}
     assert set(RULES) <= fired
 
 

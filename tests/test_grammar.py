@@ -46,9 +46,7 @@ def test_window_words_are_names_elsewhere(word: str) -> None:
     column, qualified = ast.Column(name), ast.Column(name, name)
     assert parse_expression(f"{word} + {word}.{word}") == ast.Binary("+", column, qualified)
     assert parse_expression(f"{word}({word})") == ast.Call(name, (column,))
-    assert parse_query(
-        f"SELECT {word}, a {word}, b AS {word} FROM {word}, S {word} [NOW] WHERE {word} = 1"
-    ) == (
+    assert parse_query(f"SELECT {word}, a {word}, b AS {word} FROM {word}, S {word} [NOW] WHERE {word} = 1") == (
         ast.Select(
             (
                 ast.SelectItem(column),

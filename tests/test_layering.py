@@ -73,7 +73,9 @@ def violations(module: Path, source: str) -> list[str]:
         elif item.package in later and module not in FACADE:
             found.append(f"{module}:{item.line}: {module.parts[0]} must not import {item.package}")
         elif item.package in later and not item.in_function:
-            found.append(f"{module}:{item.line}: the facade may import {item.package} only inside a function or for types")
+            found.append(
+                f"{module}:{item.line}: the facade may import {item.package} only inside a function or for types"
+            )
     return found
 
 

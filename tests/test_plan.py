@@ -21,9 +21,7 @@ CREATE RELATION R (A INT, name STRING);
 """
 
 JOIN = "SELECT * FROM S1 [Rows 1000], S2 [Range 2 Minutes] WHERE S1.A = S2.A AND S1.A > 10 AND S1.B < 20"
-DRAWN_JOIN = (
-    "SELECT * FROM S1 [Rows 1000] JOIN S2 [Range 2 Minutes] ON S1.A = S2.A WHERE S1.A > 10 AND S1.B < 20"
-)
+DRAWN_JOIN = "SELECT * FROM S1 [Rows 1000] JOIN S2 [Range 2 Minutes] ON S1.A = S2.A WHERE S1.A > 10 AND S1.B < 20"
 LARGEST = "SELECT A, MAX(B) FROM S1 [Rows 200] GROUP BY A"
 FILTERS_STAY = frozenset({"push_filter_below_join", "push_condition_below_join", "filter_into_join"})
 """Without these rules the select stays above the join, as the thesis draws it."""
@@ -196,9 +194,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("query", "fragments", "reason"), PLACES)
-def test_where_operators_run(
-    query: str, fragments: set[str], reason: str | None, catalog: cql.Catalog
-) -> None:
+def test_where_operators_run(query: str, fragments: set[str], reason: str | None, catalog: cql.Catalog) -> None:
     plan = network(catalog, q=query)
     assert {o.fragment for o in plan.operators} - {"source"} == fragments
     reasons = {o.reason for o in plan.operators if o.placement == "single"}
@@ -237,17 +233,13 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("query", "growing"), BOUNDS)
-def test_state_without_a_bound_is_reported(
-    query: str, growing: set[tuple[str, str]], catalog: cql.Catalog
-) -> None:
+def test_state_without_a_bound_is_reported(query: str, growing: set[tuple[str, str]], catalog: cql.Catalog) -> None:
     plan = network(catalog, q=query)
     assert {(g.synopsis.split("/")[-1], g.growth) for g in plan.growing} == growing
 
 
 def test_unbounded_state_can_be_refused(catalog: cql.Catalog) -> None:
-    catalog.execute(
-        "SET unbounded_state = refuse; REGISTER QUERY q AS SELECT S1.A FROM S1, S2 WHERE S1.A = S2.A"
-    )
+    catalog.execute("SET unbounded_state = refuse; REGISTER QUERY q AS SELECT S1.A FROM S1, S2 WHERE S1.A = S2.A")
     with pytest.raises(CqlError) as caught:
         Network.of_catalog(catalog)
     diagnostic = caught.value.diagnostics[0]
@@ -273,9 +265,7 @@ def test_unbounded_state_can_be_refused(catalog: cql.Catalog) -> None:
         ([], [], []),
     ],
 )
-def test_lower_envelope(
-    costs: list[float], selectivities: list[float], chains: list[tuple[int, int, float]]
-) -> None:
+def test_lower_envelope(costs: list[float], selectivities: list[float], chains: list[tuple[int, int, float]]) -> None:
     found = lower_envelope(costs, selectivities)
     assert [(s.first, s.last) for s in found] == [(first, last) for first, last, _ in chains]
     assert [s.slope for s in found] == pytest.approx([slope for _, _, slope in chains])

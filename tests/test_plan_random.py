@@ -68,9 +68,7 @@ def test_sharing_never_changes_an_answer(part: int) -> None:
             expected = evaluate(tree, data)
             for plan in (shared, unshared):
                 difference = disagreement(expected, evaluate(meaning(query_of(plan, name)), data))
-                assert difference is None, report(
-                    texts[name], data, plan=plan.explain("text", name), at=difference
-                )
+                assert difference is None, report(texts[name], data, plan=plan.explain("text", name), at=difference)
             compared += 1
     assert compared > NETWORKS // 10
 

@@ -88,9 +88,7 @@ def test_any_word_can_be_a_name_in_any_place(text: str) -> None:
         ast.NamedInput(name, None, name),
     )
     select = ast.Select(items, inputs, ast.Row((column, qualified)), (column, column), column)
-    query = ast.With(
-        (ast.Cte(name, (name, name), select),), ast.SetOperation(ast.SetKind.UNION, True, operand, select)
-    )
+    query = ast.With((ast.Cte(name, (name, name), select),), ast.SetOperation(ast.SetKind.UNION, True, operand, select))
     source = ast.SourceSpec(name, (ast.Option(name, ast.Number("1")),), True)
     columns = (ast.ColumnDef(name, ast.TypeName("INT")),)
     for statement in (

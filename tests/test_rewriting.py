@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from cql import bound
 from cql.bound import Rel
 from planner.invariants import verify
 from planner.optimize import optimize
-from planner.rewriting import RuleError, Rewriter, Stage
+from planner.rewriting import Rewriter, RuleError, Stage
 from planner.rules import RULES
 
 
@@ -99,5 +100,5 @@ def test_a_rule_can_be_switched_off(tree: Rel) -> None:
 def test_steps_tell_what_happened(tree: Rel) -> None:
     plan, steps = optimize(tree)
     assert steps[0].before is tree and steps[-1].after is plan
-    assert all(before.after is after.before for before, after in zip(steps, steps[1:], strict=False))
+    assert all(before.after is after.before for before, after in pairwise(steps))
     assert all(step.before != step.after for step in steps)

@@ -98,9 +98,7 @@ def test_a_script_becomes_ordinary_statements() -> None:
     path = ast.Name("path")
     assert script.statements == (
         parse_statement("SET empty_aggregate = 'stream'"),
-        parse_statement(
-            "REGISTER STREAM C (pid integer, size integer) FROM stream OPTIONS (path 'data/C.dat')"
-        ),
+        parse_statement("REGISTER STREAM C (pid integer, size integer) FROM stream OPTIONS (path 'data/C.dat')"),
         replace(
             parse_statement("CREATE VIEW Recent (id) AS select pid from C [Rows 2]"),
             kind=ast.ObjectKind.RELATION,
@@ -410,9 +408,7 @@ def test_no_text_raises_and_every_place_lies_within_it(text: str) -> None:
 
 
 def test_rewriting_offers_every_node_children_first_and_keeps_what_does_not_change() -> None:
-    query = parse_query(
-        "select case when a = 1 then b else c end from S [Partition By k Rows 2] where d in (1, e)"
-    )
+    query = parse_query("select case when a = 1 then b else c end from S [Partition By k Rows 2] where d in (1, e)")
     seen: list[str] = []
 
     def note(node: ast.Node) -> ast.Node:
@@ -430,6 +426,4 @@ def test_rewriting_replaces_nodes_anywhere() -> None:
     def rename(node: ast.Node) -> ast.Node:
         return replace(node, text="z") if isinstance(node, ast.Name) and node.text == "a" else node
 
-    assert rewrite(query, rename) == parse_query(
-        "select case when z = 1 then z end from S [Partition By z Rows 2]"
-    )
+    assert rewrite(query, rename) == parse_query("select case when z = 1 then z end from S [Partition By z Rows 2]")

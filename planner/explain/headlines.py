@@ -24,7 +24,7 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
             return "project " + ", ".join(expression_text(item, names) for item in operator.items)
         case op.SeqWindow():
             order = "" if operator.order == "source" else ", ties by value"
-            return f"seq-window [{window_text(operator.window, names)}]{order}"
+            return f"seq-window [{window_text(operator.window, names, operator.time)}]{order}"
         case op.BinaryJoin():
             kind = "" if operator.join == "inner" else f"{operator.join} "
             return f"{kind}binary-join{_condition(operator, lower)}"

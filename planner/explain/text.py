@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cql import bound
+from cql.intervals import TimeDomain, Unit
 from planner import operators as op
 from planner.costs import ASSUMED_RATE, estimate
 from planner.explain.headlines import headline, route_text
@@ -117,14 +118,9 @@ def _rows(plan: Plan, synopsis: Synopsis) -> int | None:
             case bound.RowsSpec():
                 return operator.window.rows
             case bound.RangeSpec():
-                per_second = 1 if _integer_time(plan, operator) else 1_000_000
-                return max(1, operator.window.ticks * ASSUMED_RATE // per_second)
+                length = operator.window.ticks * (operator.time or TimeDomain.INTEGER).microseconds_per_tick
+                return max(1, length * ASSUMED_RATE // Unit.SECOND.value)
     return None
-
-
-def _integer_time(plan: Plan, operator: op.Operator) -> bool:
-    times = [o.time for o in plan.below(operator) if isinstance(o, op.Source) and o.time]
-    return bool(times) and times[0].name == "INTEGER"
 
 
 def _fragments(plan: Plan) -> Iterator[str]:

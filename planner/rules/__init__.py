@@ -1,6 +1,6 @@
 """The rewrite rules: one rule, one file, one function; and the order in which they run.
 
-A rule belongs to one of five stages. Within a stage the rules run in order, again and again, until none of them
+The stages run one after the other. Within a stage the rules run in order, again and again, until none of them
 finds anything; so what counts inside a stage is that its rules do not undo each other, and the order only saves
 passes. Between stages the order matters, and each stage says why it stands where it does.
 """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 from cql.bound import Aggregate, ColumnRef, Expr, Join, Project, Rel, SetOperation, direct_inputs
 from planner.expressions import columns_read, moved
-from planner.joins import FILTERS_IN_CONDITION, AnyJoin, keys_of, may_filter, owners_of, starts, with_sides
+from planner.joins import FILTERS_IN_CONDITION, keys_of, may_filter, owners_of, starts, with_sides
 from planner.logic import simplified
 from planner.logical import KeyedJoin, MultiJoin, StreamJoin
 from planner.predicates import filtered, is_known, known_predicates
@@ -26,28 +27,31 @@ def copy_key_filter_across_join(node: Rel) -> Rel | None:
     if not isinstance(node, KeyedJoin | MultiJoin | StreamJoin):
         return None
     sides = list(direct_inputs(node))
-    for source in range(len(sides)):
-        for predicate in known_predicates(sides[source]):
-            for target in range(len(sides)):
-                if target != source and may_filter(node, FILTERS_IN_CONDITION)[target]:
-                    copy = _copy(node, predicate, source, target)
-                    if copy is not None and not is_known(copy, sides[target]):
-                        sides[target] = filtered(sides[target], copy)
+    keys, may = keys_of(node), may_filter(node, FILTERS_IN_CONDITION)
+    for source, target in permutations(range(len(sides)), 2):
+        if may[target]:
+            partners = _partners(keys[source], keys[target])
+            for predicate in known_predicates(sides[source], frozenset(partners)):
+                copy = _copy(predicate, partners, direct_inputs(node)[target])
+                if copy is not None and not is_known(copy, sides[target]):
+                    sides[target] = filtered(sides[target], copy)
     if all(new is old for new, old in zip(sides, direct_inputs(node), strict=True)):
         return None
     return with_sides(node, sides)
 
 
-def _copy(join: AnyJoin, predicate: Expr, source: int, target: int) -> Expr | None:
-    """Return a predicate over one input as one over another; None if it reads more than keys."""
-    keys, side = keys_of(join), direct_inputs(join)[target]
+def _partners(keys: tuple[Expr, ...], others: tuple[Expr, ...]) -> dict[int, int]:
+    """Return, for columns that are keys of one input, the columns of another that they have to be equal to."""
     partners: dict[int, int] = {}
-    for key, partner in zip(keys[source], keys[target], strict=True):
-        if isinstance(key, ColumnRef) and isinstance(partner, ColumnRef):
-            if not _is_computed(side, partner.index):
-                partners.setdefault(key.index, partner.index)
-    read = columns_read(predicate)
-    if not read or not read <= partners.keys():
+    for key, other in zip(keys, others, strict=True):
+        if isinstance(key, ColumnRef) and isinstance(other, ColumnRef):
+            partners.setdefault(key.index, other.index)
+    return partners
+
+
+def _copy(predicate: Expr, partners: dict[int, int], side: Rel) -> Expr | None:
+    """Return a predicate over keys of one input as one over another; None if these are computed."""
+    if any(_is_computed(side, partners[at]) for at in columns_read(predicate)):
         return None
     copy = simplified(moved(predicate, side, partners.__getitem__), as_filter=True)
     return replace(copy, span=predicate.span) if columns_read(copy) else None

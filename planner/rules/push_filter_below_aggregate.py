@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cql.bound import Aggregate, Expr, Rel
 from planner.expressions import columns_read, depends_on_row_only, substituted
-from planner.predicates import filtered, push_through_filters
+from planner.predicates import becomes_too_large, filtered, push_through_filters
 
 
 def push_filter_below_aggregate(node: Rel) -> Rel | None:
@@ -28,4 +28,5 @@ def _below(aggregate: Rel, predicate: Expr) -> Rel | None:
         return None
     if not all(depends_on_row_only(aggregate.keys[at]) for at in read):
         return None
-    return replace(aggregate, input=filtered(aggregate.input, substituted(predicate, aggregate.keys)))
+    pushed = substituted(predicate, aggregate.keys)
+    return None if becomes_too_large(predicate, pushed) else replace(aggregate, input=filtered(aggregate.input, pushed))

@@ -83,12 +83,8 @@ AGGREGATES: dict[str, Callable[[Sequence[Row], DataType], Value]] = {
     "variance": _of_values(_variance),
     "stddev": _of_values(_stddev),
     "approx_count_distinct": _of_values(lambda values, _: len(set(values))),
-    "arg_min": lambda rows, _: min(
-        (row for row in rows if row[1] is not None), key=_pair_order, default=(None,)
-    )[0],
-    "arg_max": lambda rows, _: max(
-        (row for row in rows if row[1] is not None), key=_pair_order, default=(None,)
-    )[0],
+    "arg_min": lambda rows, _: min((row for row in rows if row[1] is not None), key=_pair_order, default=(None,))[0],
+    "arg_max": lambda rows, _: max((row for row in rows if row[1] is not None), key=_pair_order, default=(None,))[0],
 }
 """FIRST and LAST are bound to `arg_min` and `arg_max`."""
 

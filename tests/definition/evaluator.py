@@ -198,9 +198,7 @@ class _Run:
                 elements = sorted(self.elements[rel.name], key=lambda element: element[0])
                 return [(instant, row) for instant, row, _ in elements]
             assert isinstance(rel, bound.RelToStream), type(rel).__name__
-            return [
-                (time, item.row) for time in self.instants(rel) for item in self._emitted(rel, time, outer)
-            ]
+            return [(time, item.row) for time in self.instants(rel) for item in self._emitted(rel, time, outer)]
 
         outer = outer if outer and self.depends_on_outer(rel) else ()
         return self._once(("stream", id(rel), outer), compute)  # type: ignore[no-any-return]
@@ -306,8 +304,7 @@ class _Run:
         if not rel.keys and not groups and self._has_empty_row(rel, time):
             groups[()] = []
         return [
-            key + tuple(self._aggregated(call, rows, time, outer) for call in rel.calls)
-            for key, rows in groups.items()
+            key + tuple(self._aggregated(call, rows, time, outer) for call in rel.calls) for key, rows in groups.items()
         ]
 
     def _has_empty_row(self, rel: bound.Aggregate, time: int) -> bool:
@@ -353,9 +350,7 @@ class _Run:
             case bound.Literal():
                 return fit(expression.value, expression.type)
             case bound.Call():
-                return scalars.call(
-                    expression.function, [value(a) for a in expression.arguments], expression.type
-                )
+                return scalars.call(expression.function, [value(a) for a in expression.arguments], expression.type)
             case bound.UserCall():
                 given = [value(a) for a in expression.arguments]
                 returned = self.functions[expression.function](*_for_user(expression.arguments, given))
@@ -368,9 +363,7 @@ class _Run:
             case bound.InSubquery():
                 wanted = [value(operand) for operand in expression.operands]
                 found = self.rows(expression.query, time, (row, *outer))
-                return scalars.any_of(
-                    *(scalars.all_of(*map(scalars.equal, wanted, candidate)) for candidate in found)
-                )
+                return scalars.any_of(*(scalars.all_of(*map(scalars.equal, wanted, candidate)) for candidate in found))
             case bound.Exists():
                 return bool(self.rows(expression.query, time, (row, *outer)))
             case bound.ScalarSubquery():

@@ -44,18 +44,14 @@ def _read(plan: Plan, operator: op.Operator) -> Rel:
         case op.MJoin():
             return MultiJoin(tuple(_relation(b) for b in below), operator.keys, operator.residual)
         case op.StreamJoin():
-            return StreamJoin(
-                below[0], _relation(below[1]), operator.left_keys, operator.right_keys, operator.residual
-            )
+            return StreamJoin(below[0], _relation(below[1]), operator.left_keys, operator.right_keys, operator.residual)
         case op.Union() | op.Except() | op.Intersect():
             kinds = {op.Union: SetKind.UNION, op.Except: SetKind.EXCEPT, op.Intersect: SetKind.INTERSECT}
             return bound.SetOperation(kinds[type(operator)], True, _relation(below[0]), _relation(below[1]))
         case op.DuplicateEliminate():
             return bound.Distinct(_relation(below[0]))
         case op.Aggregate():
-            return bound.Aggregate(
-                _relation(below[0]), operator.keys, operator.calls, names, operator.empty_row
-            )
+            return bound.Aggregate(_relation(below[0]), operator.keys, operator.calls, names, operator.empty_row)
         case op.TopN():
             keys = tuple(bound.SortKey(k.column, k.descending, k.nulls_first) for k in operator.keys)
             if not operator.partition and not operator.numbered:

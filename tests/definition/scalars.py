@@ -348,9 +348,7 @@ _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _ENDLESS = re.compile(r"[+-]?inf(inity)?|nan", re.IGNORECASE)
-_BOOLEANS = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(
-    ("f", "false", "n", "no", "0"), False
-)
+_BOOLEANS = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(("f", "false", "n", "no", "0"), False)
 
 
 def cast(value: Value, source: DataType, target: DataType) -> Value:
@@ -409,9 +407,7 @@ def _to_text(value: Any, source: DataType) -> str:
         case Kind.DECIMAL:
             return f"{value:f}"
         case Kind.TIMESTAMP:
-            return _without_zeros(
-                f"{to_datetime(value):%H:%M:%S.%f}", to_datetime(value).date().isoformat() + " "
-            )
+            return _without_zeros(f"{to_datetime(value):%H:%M:%S.%f}", to_datetime(value).date().isoformat() + " ")
         case Kind.INTERVAL:
             return _interval_text(value)
     return str(value)
