@@ -19,30 +19,18 @@ from cql.bound import ColumnRef, Expr, Rel
 from planner import operators as op
 from planner.expressions import columns, shifted
 from planner.logical import GroupTopN, JoinType, KeyedJoin, MultiJoin, StreamJoin
+from planner.partitioning import (
+    FREE,
+    ONE_BUCKET,
+    SINGLE,
+    Demand,
+    Partitioning,
+    key_order,
+    keys_wanted,
+    runs_in_one_bucket,
+    split_demand,
+)
 from planner.text import aggregate_text, expression_text
-
-
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """How an operator's output is spread over buckets.
-
-    `free`: not sent anywhere yet, straight from a source. `hash`: by `keys`, each given as the set of
-    expressions over the output that are equal to it (none, if it is not visible in the output any more).
-    `single`: all in one bucket.
-    """
-
-    mode: str
-    keys: tuple[frozenset[Expr], ...] = ()
-
-
-FREE = Partitioning("free")
-SINGLE = Partitioning("single")
-
-Demand = tuple[Expr, ...] | None
-"""The expressions that the reader would like to be partitioned by: none of them if it runs in one bucket;
-None if it does not mind."""
-
-ONE_BUCKET: Demand = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +180,7 @@ class Builder:
 
     def _keyed_join(self, node: KeyedJoin, demand: Demand) -> Built:
         keys = (node.left_keys, node.right_keys)
-        wanted = _wanted(keys, _split_demand(node, demand))
+        wanted = keys_wanted(keys, split_demand(node, demand))
         lower = self._joined_inputs((node.left, node.right), keys, wanted)
         routed, order, reason = self._aligned(lower, keys, wanted)
         kind = op.join_type(node.kind)
@@ -292,11 +280,11 @@ class Builder:
             )
         order: list[int] | None = None
         for built, own in zip(lower, keys, strict=True):
-            order = order or _key_order(built.partitioning, own)
+            order = order or key_order(built.partitioning, own)
         order = order or list(wanted)
         chosen = [tuple(own[at] for at in order) for own in keys]
         routed = [
-            self._local(built) if _key_order(built.partitioning, own) == order else self._sent(built, "hash", used)
+            self._local(built) if key_order(built.partitioning, own) == order else self._sent(built, "hash", used)
             for built, own, used in zip(lower, keys, chosen, strict=True)
         ]
         return self._levelled(lower, routed, chosen), order, None
@@ -476,48 +464,6 @@ def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
         column if column.nullable == f.nullable else column.model_copy(update={"nullable": f.nullable})
         for column, f in zip(given, node.schema, strict=True)
     ]
-
-
-def runs_in_one_bucket(rel: Rel) -> bool:
-    """Tell whether a plan ends in a part that cannot be split over buckets."""
-    match rel:
-        case bound.StreamScan() | bound.RelationScan():
-            return False
-        case bound.Window(spec=bound.RowsSpec()) | bound.TopN():
-            return True
-        case bound.Aggregate(keys=()):
-            return True
-        case KeyedJoin(left_keys=()) | StreamJoin(left_keys=()):
-            return True
-    return any(runs_in_one_bucket(below) for below in bound.direct_inputs(rel))
-
-
-def _split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]]:
-    """Return what the reader demands, as expressions over the left and over the right input."""
-    width = len(node.left.schema)
-    refs = [k for k in demand or () if isinstance(k, ColumnRef)]
-    left: set[Expr] = {k for k in refs if k.index < width}
-    return left, {replace(k, index=k.index - width) for k in refs if k.index >= width}
-
-
-def _wanted(keys: tuple[tuple[Expr, ...], tuple[Expr, ...]], demand: tuple[set[Expr], set[Expr]]) -> list[int]:
-    """Return which keys to partition by: those that the reader demands too, or all of them."""
-    pairs = list(zip(*keys, strict=True))
-    asked = [at for at, (a, b) in enumerate(pairs) if a in demand[0] or b in demand[1]]
-    return asked or list(range(len(pairs)))
-
-
-def _key_order(partitioning: Partitioning, keys: tuple[Expr, ...]) -> list[int] | None:
-    """Return which keys, in order, an input is already partitioned by; None if by others or not at all."""
-    if partitioning.mode != "hash":
-        return None
-    order = []
-    for position in partitioning.keys:
-        at = next((i for i, key in enumerate(keys) if key in position), None)
-        if at is None:
-            return None
-        order.append(at)
-    return order or None
 
 
 def _in_source_order(stream: Rel) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cql import ast, bound
 from cql import types as t
+from cql.binder.constants import check_constants
 from cql.binder.gathering import each
+from cql.binder.habits import ELSEWHERE
 from cql.binder.limits import check_copies
 from cql.binder.literals import convert, number_literal, timestamp_literal
 from cql.binder.scope import Scope
@@ -21,7 +22,6 @@ from cql.functions.scalars import (
     CALLABLE,
     EXTRACT_FIELDS,
     SCALARS,
-    TRUNC_UNITS,
     BadArguments,
     ScalarFunction,
     unify,
@@ -48,60 +48,6 @@ _OPERATORS = {
     ">": "gt",
     ">=": "ge",
 }
-_TUMBLING = "a window goes after the stream's name: [Range 10 Seconds Slide 10 Seconds]"
-_NO_NOW = "a query has no clock to ask; to look at what is recent, use a window: FROM s [Range 10 Seconds]"
-_ELSEWHERE = {
-    "row_number": "ROW_NUMBER needs OVER (PARTITION BY .. ORDER BY ..)",
-    "tumble": _TUMBLING,
-    "hop": _TUMBLING,
-    "window": _TUMBLING,
-    "session": _TUMBLING,
-    "now": _NO_NOW,
-    "current_timestamp": _NO_NOW,
-    "average": "it is called AVG",
-    "mean": "it is called AVG",
-    "len": "it is called length",
-    "ifnull": "it is called coalesce",
-    "nvl": "it is called coalesce",
-    "isnull": "write x IS NULL",
-    "if": "write CASE WHEN condition THEN x ELSE y END",
-    "to_timestamp": "write CAST(x AS TIMESTAMP)",
-    "to_char": "it is called date_format",
-}
-"""What functions of other systems are in CQL."""
-
-_DATE_PART = re.compile(r"'[^']*'|(?P<letters>([A-Za-z])\2*)|[^A-Za-z'\[\]{}#]")
-_DATE_LETTERS = frozenset(
-    [
-        "y",
-        "yy",
-        "yyyy",
-        "M",
-        "MM",
-        "MMM",
-        "MMMM",
-        "d",
-        "dd",
-        "H",
-        "HH",
-        "h",
-        "hh",
-        "m",
-        "mm",
-        "s",
-        "ss",
-        "S",
-        "SS",
-        "SSS",
-        "SSSS",
-        "SSSSS",
-        "SSSSSS",
-        "a",
-        "E",
-        "EEE",
-        "EEEE",
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +374,7 @@ class ExpressionBinder:
         function = CALLABLE.get(key) or self.catalog.functions.get(key)
         if function is None:
             known = [*CALLABLE, *AGGREGATES, *self.catalog.functions, *self.catalog.aggregates]
-            hint = _ELSEWHERE.get(key)
+            hint = ELSEWHERE.get(key)
             candidates = () if hint else nearest(key, [*known, "istream", "dstream", "rstream"])
             hint = hint or "SHOW FUNCTIONS lists them all"
             raise fail(
@@ -446,7 +392,7 @@ class ExpressionBinder:
         if isinstance(function, UserFunction):
             converted = self._user_arguments(function, arguments, node)
             return bound.UserCall(function.name, converted, type=function.return_type, nullable=True, span=node.span)
-        _check_constants(function, arguments)
+        check_constants(function, arguments)
         if function.name in ("least", "greatest", "coalesce", "nullif"):
             arguments = self._times(arguments)
         call = self._call(function.name, arguments, node.span, node.function.text)
@@ -718,57 +664,3 @@ def _aggregate_not_allowed(name: str, place: str, span: Span) -> CqlError:
     elif place.startswith("GROUP BY"):
         hint = "group by other columns; the aggregate is computed for each group"
     return fail(Code.AGGREGATE_NOT_ALLOWED, f"the aggregate {name} cannot stand in {place}", span, hint)
-
-
-def _check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) -> None:
-    """Check arguments that have to be constants, or that are checked early if they are."""
-    if function.name == "date_trunc" and arguments:
-        unit = _constant_string(arguments[0])
-        if unit is None or unit.lower() not in TRUNC_UNITS:
-            problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
-            raise fail(
-                Code.BAD_ARGUMENTS,
-                f"date_trunc {problem}",
-                arguments[0].span,
-                hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
-                candidates=nearest(unit or "", TRUNC_UNITS),
-            )
-    if function.name == "date_format" and len(arguments) == 2:
-        pattern = _constant_string(arguments[1])
-        if pattern is None or not _is_date_pattern(pattern):
-            raise fail(
-                Code.BAD_ARGUMENTS,
-                "date_format takes a constant pattern",
-                arguments[1].span,
-                hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'",
-            )
-    if function.name == "round" and len(arguments) == 2:
-        digits = arguments[1]
-        if not (isinstance(digits, bound.Literal) and isinstance(digits.value, int)):
-            raise fail(Code.BAD_ARGUMENTS, "round takes a constant number of digits", digits.span)
-    if function.name in ("regexp_like", "regexp_extract") and len(arguments) > 1:
-        pattern = _constant_string(arguments[1])
-        if pattern is None:
-            raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise fail(Code.BAD_ARGUMENTS, f"this is not a regular expression: {error}", arguments[1].span) from None
-
-
-def _is_date_pattern(pattern: str) -> bool:
-    """Tell whether a pattern consists of letters that mean the same to Spark and to us."""
-    at = 0
-    while at < len(pattern):
-        part = _DATE_PART.match(pattern, at)
-        if part is None or (part["letters"] and part["letters"] not in _DATE_LETTERS):
-            return False
-        at = part.end()
-    return True
-
-
-def _constant_string(expression: bound.Expr) -> str | None:
-    if isinstance(expression, bound.Literal) and isinstance(expression.value, str):
-        return expression.value
-    return None

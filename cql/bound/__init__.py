@@ -32,24 +32,19 @@ from cql.bound.relations import (
     Filter,
     Join,
     JoinKind,
-    PartitionRowsSpec,
     Project,
-    RangeSpec,
     Rel,
     RelationScan,
     RelToStream,
     RelToStreamKind,
     RowNumber,
-    RowsSpec,
     Schema,
     SetKind,
     SetOperation,
     SortKey,
     StreamScan,
     TopN,
-    UnboundedSpec,
     Window,
-    WindowSpec,
     direct_inputs,
     expressions,
     inputs,
@@ -59,6 +54,7 @@ from cql.bound.relations import (
     with_expressions,
     with_inputs,
 )
+from cql.bound.windows import PartitionRowsSpec, RangeSpec, RowsSpec, UnboundedSpec, WindowSpec
 
 __all__ = [
     "Aggregate",

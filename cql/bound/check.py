@@ -34,26 +34,22 @@ from cql.bound.relations import (
     Distinct,
     Filter,
     Join,
-    PartitionRowsSpec,
     Project,
-    RangeSpec,
     Rel,
     RelationScan,
     RelToStream,
     RelToStreamKind,
     RowNumber,
-    RowsSpec,
     Schema,
     SetOperation,
     SortKey,
     StreamScan,
     TopN,
-    UnboundedSpec,
     Window,
-    WindowSpec,
     direct_inputs,
     scans,
 )
+from cql.bound.windows import PartitionRowsSpec, RangeSpec, RowsSpec, UnboundedSpec, WindowSpec
 from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import SCALARS, BadArguments
 from cql.intervals import TimeDomain

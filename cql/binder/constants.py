@@ -1,0 +1,98 @@
+"""Arguments of functions that have to be constants, and what these constants may be."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+
+from cql import bound
+from cql.errors import Code, fail, nearest, one_of
+from cql.functions.scalars import TRUNC_UNITS, ScalarFunction
+
+_DATE_PART = re.compile(r"'[^']*'|(?P<letters>([A-Za-z])\2*)|[^A-Za-z'\[\]{}#]")
+_DATE_LETTERS = frozenset(
+    [
+        "y",
+        "yy",
+        "yyyy",
+        "M",
+        "MM",
+        "MMM",
+        "MMMM",
+        "d",
+        "dd",
+        "H",
+        "HH",
+        "h",
+        "hh",
+        "m",
+        "mm",
+        "s",
+        "ss",
+        "S",
+        "SS",
+        "SSS",
+        "SSSS",
+        "SSSSS",
+        "SSSSSS",
+        "a",
+        "E",
+        "EEE",
+        "EEEE",
+    ]
+)
+
+
+def check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) -> None:
+    """Check arguments that have to be constants, or that are checked early if they are."""
+    if function.name == "date_trunc" and arguments:
+        unit = _constant_string(arguments[0])
+        if unit is None or unit.lower() not in TRUNC_UNITS:
+            problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                f"date_trunc {problem}",
+                arguments[0].span,
+                hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
+                candidates=nearest(unit or "", TRUNC_UNITS),
+            )
+    if function.name == "date_format" and len(arguments) == 2:
+        pattern = _constant_string(arguments[1])
+        if pattern is None or not _is_date_pattern(pattern):
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                "date_format takes a constant pattern",
+                arguments[1].span,
+                hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'",
+            )
+    if function.name == "round" and len(arguments) == 2:
+        digits = arguments[1]
+        if not (isinstance(digits, bound.Literal) and isinstance(digits.value, int)):
+            raise fail(Code.BAD_ARGUMENTS, "round takes a constant number of digits", digits.span)
+    if function.name in ("regexp_like", "regexp_extract") and len(arguments) > 1:
+        pattern = _constant_string(arguments[1])
+        if pattern is None:
+            raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise fail(Code.BAD_ARGUMENTS, f"this is not a regular expression: {error}", arguments[1].span) from None
+
+
+def _is_date_pattern(pattern: str) -> bool:
+    """Tell whether a pattern consists of letters that mean the same to Spark and to us."""
+    at = 0
+    while at < len(pattern):
+        part = _DATE_PART.match(pattern, at)
+        if part is None or (part["letters"] and part["letters"] not in _DATE_LETTERS):
+            return False
+        at = part.end()
+    return True
+
+
+def _constant_string(expression: bound.Expr) -> str | None:
+    if isinstance(expression, bound.Literal) and isinstance(expression.value, str):
+        return expression.value
+    return None
