@@ -16,9 +16,10 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cql import ast
 from cql.catalog import Catalog
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
-from cql.session import Session
+from cql.session import Outcome, Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source, Span
 
@@ -79,15 +80,35 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
+    source = Source(_shown(options.file), "")
     try:
-        _checked(options.file, settings)
+        source = _read(options.file)
+        session = Session(Catalog(settings=settings))
+        for outcome in session.run(source.text, source.name):
+            _print_answer(outcome, session.catalog)
     except CqlError as error:
-        return _report(error)
+        return _report(error.within(source))
+    if not session.catalog.queries:
+        return DONE
     return _not_yet(
         "run",
-        "scripts cannot be run yet: the runtime is not part of this version",
-        f"cql check {options.file} parses and binds the script",
+        "queries cannot be run yet: the runtime is not part of this version",
+        f"cql explain {options.file} shows the plan of what the script registers",
     )
+
+
+def _print_answer(outcome: Outcome, catalog: Catalog) -> None:
+    """Print what SHOW, DESCRIBE and EXPLAIN answer; other statements answer nothing."""
+    if outcome.listing is not None:
+        rows = [outcome.listing.columns, *outcome.listing.rows]
+        widths = [max(len(row[at]) for row in rows) for at in range(len(outcome.listing.columns))]
+        for row in rows:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print()
+    elif isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
+        from planner.explain.statement import explain_statement
+
+        print(explain_statement(outcome.statement.form, outcome.request, catalog))
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:

@@ -268,7 +268,20 @@ def test_what_is_not_there_yet_says_so_and_fails(cql: Shell, arguments: tuple[st
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith(f"cql {arguments[0]}: E901: ")
     assert what in result.err
-    assert "  hint: cql check " in result.err
+    assert "  hint: cql " in result.err
+
+
+def test_run_answers_questions(cql: Shell) -> None:
+    Path("asking.cql").write_text(
+        "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t;\n"
+        "DESCRIBE s; EXPLAIN SELECT k FROM s [Rows 2]; EXPLAIN RULES SELECT k FROM s WHERE TRUE AND k > 1;\n"
+    )
+    result = cql("run", "asking.cql")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(
+        "column  type  null  note\nk       INT   yes\nt       INT   no    timestamp\n\nquery query: "
+    )
+    assert "seq-window [Rows 2]" in result.out and "1. simplify predicates" in result.out
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "repl"])

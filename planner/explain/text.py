@@ -134,7 +134,7 @@ def _fragments(plan: Plan) -> Iterator[str]:
             "hash": "in every bucket",
             "single": "in one bucket",
         }[found[0].placement]
-        yield f"  {name}: {len(found)} operators, {what}"
+        yield f"  {name}: {len(found)} operator{'s' if len(found) > 1 else ''}, {what}"
         reasons = dict.fromkeys(operator.reason for operator in found if operator.reason)
         yield from (f"    because {reason}" for reason in reasons)
     yield ""
