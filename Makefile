@@ -24,7 +24,7 @@ setup: $(INSTALLED) java ## make .venv with all dependencies and see to Java 17+
 test: setup ## run all tests; ARGS="..." goes to pytest
 	@$(PY) -m pytest $(ARGS)
 
-test-fast: $(INSTALLED) ## run the tests that need no Spark and no Java
+test-fast: $(INSTALLED) ## run the tests that need no Spark and no Java, without fuzzing
 	@$(PY) -m pytest -m "not spark and not fuzz" $(ARGS)
 
 lint: $(INSTALLED) ## check style (ruff), formatting (ruff) and types (mypy)
