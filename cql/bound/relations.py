@@ -366,15 +366,20 @@ def subqueries(rel: Rel) -> Iterator[Rel]:
 
 def expressions(rel: Rel) -> tuple[Expr, ...]:
     """Return a node's own expressions."""
-    found: list[Expr] = []
+    return tuple(found for value in _values(rel) for found in _expressions_in(value))
 
-    def collect(expression: Expr) -> Expr:
-        found.append(expression)
-        return expression
 
-    for value in _values(rel):
-        _with_expressions(value, collect)
-    return tuple(found)
+def _expressions_in(value: object) -> Iterator[Expr]:
+    match value:
+        case Expr():
+            yield value
+        case AggregateCall():
+            yield from value.arguments
+            if value.filter is not None:
+                yield value.filter
+        case tuple():
+            for part in value:
+                yield from _expressions_in(part)
 
 
 def with_inputs(rel: Rel, change: Callable[[Rel], Rel]) -> Rel:
@@ -400,9 +405,11 @@ def _with_expressions(value: object, change: Callable[[Expr], Expr]) -> object:
         case Expr():
             return change(value)
         case AggregateCall():
-            arguments = tuple(change(argument) for argument in value.arguments)
+            arguments = _same_or(value.arguments, tuple(change(argument) for argument in value.arguments))
             condition = None if value.filter is None else change(value.filter)
-            return replace(value, arguments=arguments, filter=condition)
+            if arguments is value.arguments and condition is value.filter:
+                return value
+            return replace(value, arguments=arguments, filter=condition)  # type: ignore[arg-type]
         case tuple():
             return _same_or(value, tuple(_with_expressions(part, change) for part in value))
     return value

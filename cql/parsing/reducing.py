@@ -55,27 +55,24 @@ def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], 
     method = None if rule.origin.name.startswith("_") else getattr(builder, name, None)
 
     def reduce(symbols: Sequence[Part | Token]) -> Part:
-        start = end = -1
+        start, end = _extent(symbols)
         level = 0
         children: list[Any] = []
-        for symbol in symbols:
-            first, last = _place(symbol)
-            start = first if start < 0 else start
-            end = last if last >= 0 else end
         only: Part | Token | None = None
         for at, splice, nones in kept:
-            children.extend([None] * nones)
+            if nones:
+                children.extend([None] * nones)
             if at < 0:
                 continue
             only = symbols[at]
-            if type(only) is Part:
-                level = only.level if only.level > level else level
-                if splice:
-                    children.extend(only.value)
-                else:
-                    children.append(only.value)
-            else:
+            if type(only) is not Part:
                 children.append(only)
+                continue
+            level = only.level if only.level > level else level
+            if splice:
+                children.extend(only.value)
+            else:
+                children.append(only.value)
         if method is None and not inlined:
             return Part(children, start, end, level)
         if inlined and len(children) == 1:
@@ -89,10 +86,18 @@ def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], 
     return reduce
 
 
-def _place(symbol: Part | Token) -> tuple[int, int]:
-    if type(symbol) is Part:
-        return symbol.start, symbol.end
-    return symbol.start_pos, symbol.end_pos  # type: ignore[union-attr, return-value]
+def _extent(symbols: Sequence[Part | Token]) -> tuple[int, int]:
+    """Return where the first symbol that is not empty starts and the last one ends; -1 if all are empty."""
+    start = end = -1
+    for symbol in symbols:
+        start = symbol.start if type(symbol) is Part else symbol.start_pos  # type: ignore[union-attr, assignment]
+        if start >= 0:
+            break
+    for symbol in reversed(symbols):
+        end = symbol.end if type(symbol) is Part else symbol.end_pos
+        if end >= 0:
+            break
+    return start, end
 
 
 def _kept(rule: Rule) -> list[tuple[int, bool, int]]:
