@@ -7,6 +7,7 @@ from cql.catalog import QueryDef, RelationDef, StreamDef, ViewDef
 from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.parsing import parse_statement
+from cql.parsing.splitting import split_statements
 from cql.session import SHOWABLE, Session
 from cql.settings import Settings
 from cql.source import Source
@@ -354,3 +355,17 @@ def test_values_of_settings_in_any_spelling(value: str, kept: str) -> None:
 
 def test_the_tables_of_all_tests_are_one_script() -> None:
     assert len(Session().run(TABLES)) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("a#b;c\nd;e", ["a#b;c\nd", "e"]),
+        ("a--x;y\n;b", ["a", "b"]),
+        ("a/*;*/b;c", ["a/*;*/b", "c"]),
+        ("1-1;2/3;--", ["1-1", "2/3"]),
+    ],
+)
+def test_comments_hide_semicolons_wherever_they_start(text: str, pieces: list[str]) -> None:
+    found = split_statements(text)
+    assert [text[piece.span.start : piece.span.end] for piece in found] == pieces

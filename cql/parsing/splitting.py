@@ -18,7 +18,7 @@ _MARK = re.compile(
       | (?P<quoted> '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` )
       | (?P<open> [(\[] ) | (?P<close> [)\]] ) | (?P<end> ; )
       | (?P<unended> ['"`] | /\* )
-      | (?P<text> [^\s;()\[\]'"`\ufeff] )""",
+      | (?P<text> [^\s;()\[\]'"`\ufeff/\#-]+ | [/-] )""",
     re.VERBOSE | re.DOTALL,
 )
 
