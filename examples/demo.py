@@ -4,8 +4,8 @@ import sys
 
 NOT_YET = """\
 The demo cannot run yet. It registers continuous queries over generated streams and runs them on Spark, and
-this version of the project has no Spark runtime: it can parse, bind and check CQL, but not execute it. Until
-the runtime is there, `.venv/bin/cql check FILE` shows what the project does with a script of yours.
+this version of the project has no Spark runtime: it can check CQL and plan it, but not execute it. Until the
+runtime is there, `.venv/bin/cql explain FILE` shows the plan of what a script of yours registers.
 """
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cql.bound import EmptyRow, SortKey
 from cql.intervals import TimeDomain
-from planner.codec import CallField, ExprField, TypeField, WindowField, encode
+from planner.codec import CallField, ExprField, TypeField, WindowField
 from planner.logical import JoinType
 
 Placement = Literal["source", "hash", "single"]
@@ -301,8 +301,3 @@ def identified(operator: Operator, salt: str = "") -> Operator:
 def output_names(operator: Operator) -> list[str]:
     """Return the names of an operator's columns."""
     return [column.name for column in operator.columns]
-
-
-def describe_keys(keys: tuple[Any, ...]) -> str:
-    """Return key expressions in canonical form, for comparison and hashing."""
-    return json.dumps([encode(key) for key in keys], sort_keys=True)

@@ -117,9 +117,3 @@ def deepest_bracket(text: str, span: Span) -> tuple[int, int]:
         elif match.lastgroup == "close":
             depth -= 1
     return deepest, place
-
-
-def bracket_depth(text: str, span: Span) -> int:
-    """Return how many brackets are open at the end of a piece of text."""
-    marks = [match.lastgroup for match in _MARK.finditer(text, span.start, span.end)]
-    return marks.count("open") - marks.count("close")
