@@ -91,6 +91,7 @@ class RelationDef(_Model):
     time: TimeDomain | None = None
     timestamp: ColumnModel | None = None
     sign: ColumnModel | None = None
+    declared: tuple[str, ...] = Field((), description="all names in the order of the source, timestamp and sign too")
     source: External | None = None
 
     def scan(self, span: Span = NO_SPAN) -> bound.RelationScan:

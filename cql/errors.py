@@ -64,6 +64,9 @@ class Code(Enum):
     # Outside
     NO_FILE = ("E501", "a file that cannot be read")
     CANNOT_INFER = ("E502", "a schema that cannot be inferred")
+    BAD_DATA = ("E503", "a row of a source that does not fit the table's columns")
+    BAD_FILE = ("E504", "a file that is damaged, or not what its format and table say")
+    CANNOT_WRITE = ("E505", "a result that cannot be written")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property

@@ -37,6 +37,11 @@ class Settings(BaseModel):
         "allow",
         description="whether a query may be registered whose state grows with the length of a stream",
     )
+    on_bad_row: Literal["fail", "skip"] = Field(
+        "fail",
+        description="a row of a source that does not fit its columns ends the run (fail) or is left out and counted "
+        "(skip)",
+    )
 
     def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:
         """Return the settings with one of them changed; raises for an unknown key or value."""

@@ -166,10 +166,8 @@ class StateBuilder:
     def _window(self, operator: op.SeqWindow) -> None:
         names = op.output_names(self.operators[operator.inputs[0].operator])
         holds = f"rows ({', '.join(names)}) of [{window_text(operator.window, names, operator.time)}]"
-        kind: StoreKind = "log"
-        rows_of = edge_key(operator.inputs[0])
-        if isinstance(operator.window, bound.PartitionRowsSpec):
-            kind, rows_of = "relation", operator.id
+        kind: StoreKind = "private" if isinstance(operator.window, bound.PartitionRowsSpec) else "log"
+        rows_of = operator.id if kind == "private" else log_key(operator)
         growth = self.facts[operator.id].growth
         self._stub(operator, 0, "window", holds, (), expiry_of(operator), growth, kind, rows_of)
 
@@ -240,11 +238,24 @@ class StateBuilder:
     def _store_of(self, edge: op.Input) -> tuple[StoreKind, str]:
         """Return the kind of store behind the relation that arrives over an edge, and whose rows it keeps."""
         producer = self.operators[edge.operator]
-        if edge.route == "local" and isinstance(producer, op.SeqWindow):
-            if isinstance(producer.window, bound.PartitionRowsSpec):
-                return "relation", producer.id
-            return "log", edge_key(producer.inputs[0])
+        if edge.route == "local" and isinstance(producer, op.SeqWindow) and follows_log(producer):
+            return "log", log_key(producer)
         return "relation", edge_key(edge)
+
+
+def follows_log(window: op.SeqWindow) -> bool:
+    """Tell whether the tuples of a window are those of its stream, each from its own instant on."""
+    match window.window:
+        case bound.RowsSpec() | bound.RangeSpec(slide=None):
+            return True
+    return False
+
+
+def log_key(window: op.SeqWindow) -> str:
+    """Return what identifies the sequence of elements that a window is over, in the order in which it counts them."""
+    key = edge_key(window.inputs[0])
+    by_value = isinstance(window.window, bound.RowsSpec) and window.order == "value"
+    return f"{key}/by value" if by_value else key
 
 
 def needs_rows(call: bound.AggregateCall) -> bool:

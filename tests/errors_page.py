@@ -94,6 +94,12 @@ FIXES = {
     Code.UNBOUNDED_STATE: "Put windows on the streams, or allow such state: `SET unbounded_state = allow`.",
     Code.NO_FILE: "Correct the path. Relative paths start at the working directory.",
     Code.CANNOT_INFER: "List the columns instead of `SCHEMA INFERRED`.",
+    Code.BAD_DATA: (
+        "Correct the row: the message says where it stands and which value is wrong. Or leave such rows out, "
+        "which are then counted: `SET on_bad_row = skip`."
+    ),
+    Code.BAD_FILE: "Write the file again, or correct the columns or the format in the definition of its table.",
+    Code.CANNOT_WRITE: "Choose another path, or see to it that the folder can be written to.",
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
@@ -101,6 +107,9 @@ ELSEWHERE = {
     Code.CANNOT_DECORRELATE: "tests of the planner",
     Code.CANNOT_PLAN: "tests of the planner",
     Code.UNBOUNDED_STATE: "tests of the planner",
+    Code.BAD_DATA: "tests of the readers",
+    Code.BAD_FILE: "tests of the readers",
+    Code.CANNOT_WRITE: "tests of the writers",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

@@ -117,6 +117,7 @@ def _relation(statement: ast.CreateRelation) -> RelationDef:
         time=_clock(at, statement.timestamp),
         timestamp=at,
         sign=sign,
+        declared=tuple(column.name for column in columns),
         source=source,
     )
 

@@ -1,0 +1,104 @@
+"""The clock: what is known of the instants of sources, and which instants a query is about.
+
+A query runs from the first to the last instant of its own inputs; a static relation is there all that time. An
+input that has ended no longer holds up the others, and no time passes after the last instant of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints
+
+
+@dataclass(slots=True)
+class SourceTime:
+    """What is known of one source."""
+
+    is_timed: bool
+    until: int = BEGINNING
+    first: int | None = None
+    last: int | None = None
+    has_ended: bool = False
+    is_watched: bool = False
+    recent: list[Ints] = field(default_factory=list)
+
+    def note(self, batch: ChangeBatch) -> None:
+        """Take in the instants of a batch."""
+        self.until = batch.until
+        if not len(batch):
+            return
+        lowest, highest = int(batch.start[0]), int(batch.start[-1])
+        self.first = lowest if self.first is None else self.first
+        self.last = highest
+        if self.is_watched:
+            self.recent.append(np.unique(batch.start))
+
+
+class SourceClock:
+    """The instants of all sources of a network."""
+
+    def __init__(self, sources: Iterable[tuple[str, bool]], watched: Iterable[str] = ()) -> None:
+        self.sources = {name: SourceTime(is_timed) for name, is_timed in sources}
+        for name in watched:
+            self.sources[name].is_watched = True
+
+    @property
+    def timed(self) -> list[SourceTime]:
+        return [each for each in self.sources.values() if each.is_timed]
+
+    @property
+    def beginning(self) -> int:
+        """The first instant of any source; 0 without timed sources."""
+        return min((each.first for each in self.timed if each.first is not None), default=0)
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the first instant is known: no source can bring an earlier one."""
+        firsts = [each.first for each in self.timed if each.first is not None]
+        if not firsts:
+            return not self.timed
+        return all(each.first is not None or each.has_ended or each.until > min(firsts) for each in self.timed)
+
+    @property
+    def passed(self) -> int:
+        """The heartbeat of sources that do not hold up the others: those that have ended, and static relations."""
+        running = [each.until for each in self.timed if not each.has_ended]
+        if running:
+            return min(running)
+        lasts = [each.last for each in self.timed if each.last is not None]
+        return max(lasts, default=BEGINNING if self.timed else 0) + 1
+
+    def first_instant(self, source: str) -> int | None:
+        """Return the first instant of a source; of a static relation, when everything begins."""
+        found = self.sources[source]
+        return found.first if found.is_timed else self.beginning
+
+    def instants(self, source: str, since: int, until: int) -> Ints:
+        """Return the different instants of a watched source in a stretch of time, sorted."""
+        recent = self.sources[source].recent
+        if not recent:
+            return np.empty(0, np.int64)
+        instants = np.unique(np.concatenate(recent))
+        return instants[np.searchsorted(instants, since) : np.searchsorted(instants, until)]
+
+    def forget_before(self, instant: int) -> None:
+        """Drop instants that nobody will ask for any more."""
+        for source in self.sources.values():
+            if source.recent:
+                source.recent = [each for each in source.recent if each[-1] >= instant]
+
+    def span(self, sources: Iterable[str]) -> tuple[int | None, int]:
+        """Return the first and the last instant of a query with some sources; None and FOREVER while not known."""
+        own = [self.sources[name] for name in sources if self.sources[name].is_timed]
+        if not own:
+            return 0, 0
+        first = min((each.first for each in own if each.first is not None), default=None)
+        if not all(each.has_ended or each.first is not None or each.until > (first or 0) for each in own):
+            first = None
+        if not all(each.has_ended for each in own):
+            return first, FOREVER
+        return first, max((each.last for each in own if each.last is not None), default=BEGINNING)

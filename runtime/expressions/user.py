@@ -1,0 +1,86 @@
+"""Functions of the user: called once per distinct combination of arguments, None standing for NULL.
+
+They see TIMESTAMPs as naive datetimes in UTC. They are deterministic, as the language asks of them; what they return
+has to be a value of their type, or a number that is then fitted into it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from cql.bound import UserCall
+from cql.types import DataType, Kind
+from runtime.expressions.distinct import per_distinct
+from runtime.expressions.plain import fit, from_datetime, to_datetime
+from runtime.expressions.values import Datum, Kernel, Value
+
+Functions = Mapping[str, Callable[..., Any]]
+"""The code of user functions by their names in the catalog."""
+
+NO_FUNCTIONS: Functions = MappingProxyType({})
+
+
+class UserFunctionFailed(Exception):
+    """A user function that raised, or returned what is no value of its type; it ends the run."""
+
+    def __init__(self, function: str, arguments: Sequence[Any], cause: Exception) -> None:
+        super().__init__(function, arguments, cause)
+        self.function = function
+        self.arguments = tuple(arguments)
+        self.cause = cause
+
+    def __str__(self) -> str:
+        given = ", ".join(map(repr, self.arguments))
+        return f"{self.function}({given}) failed: {type(self.cause).__name__}: {self.cause}"
+
+
+def user_function(call: UserCall, code: Callable[..., Any]) -> Kernel:
+    """Return the kernel that calls a user function."""
+    are_times = [argument.type.kind is Kind.TIMESTAMP for argument in call.arguments]
+
+    def value(*given: Any) -> Value:
+        arguments = [
+            to_datetime(each) if is_time and each is not None else each
+            for each, is_time in zip(given, are_times, strict=True)
+        ]
+        try:
+            return _accepted(code(*arguments), call.type)
+        except Exception as cause:
+            raise UserFunctionFailed(call.function, arguments, cause) from cause
+
+    def kernel(target: DataType, *arguments: Datum) -> Datum:
+        return per_distinct(value, target, *arguments)
+
+    return kernel
+
+
+def _accepted(returned: Any, data_type: DataType) -> Value:
+    """Return what a user function returned as a value of its type; raises TypeError if it is none."""
+    found = returned.item() if isinstance(returned, np.generic) else returned
+    if found is None:
+        return None
+    if data_type.kind is Kind.TIMESTAMP and isinstance(found, datetime.datetime):
+        return fit(from_datetime(found), data_type)
+    if not isinstance(found, _CLASSES[data_type.kind]):
+        raise TypeError(f"it returned {returned!r}, which is no {data_type}")
+    if isinstance(found, str):
+        found.encode()
+    if isinstance(found, bool) and data_type.kind is not Kind.BOOLEAN:
+        return fit(int(found), data_type)
+    return fit(found, data_type)
+
+
+_CLASSES: dict[Kind, type | tuple[type, ...]] = {
+    Kind.BOOLEAN: bool,
+    Kind.STRING: str,
+    **dict.fromkeys(
+        (Kind.BYTE, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE, Kind.TIMESTAMP, Kind.INTERVAL),
+        (int, float, Decimal),
+    ),
+}

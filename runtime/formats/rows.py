@@ -1,0 +1,223 @@
+"""What all readers share: the layout of a table's files, and what happens to rows that do not fit it.
+
+A reader turns a part of a file into a `Chunk`: typed arrays, and marks on the values that are none of their type.
+`Intake` turns chunks into `Rows`. A row is bad if a value is none of its type, if a NULL stands where none may be,
+if it has no instant or no sign, or if it is no row at all. Bad rows end the run or are left out and counted; they are
+looked at one by one only to say what is wrong with the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cql import types as t
+from cql.catalog import ColumnModel, RelationDef, StreamDef
+from cql.errors import Code, CqlError, fail
+from runtime.batch import BEGINNING, FOREVER, Columns, Ints, Mask, take
+
+OnBadRow = Literal["fail", "skip"]
+
+INSTANT = ColumnModel(name="", type=t.BIGINT, nullable=False)
+SIGN = ColumnModel(name="", type=t.STRING, nullable=False)
+"""The first columns of STREAM's form, which have no names."""
+
+_SIGNS = ("+", "-", "1", "-1")
+_SIGN_VALUES = np.array([1, -1, 1, -1], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a source in the order of the source; `signs` None: all are added."""
+
+    columns: Columns
+    instants: Ints
+    signs: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.instants)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a table's files, and which of them are the table's, its instant and its sign."""
+
+    table: str
+    fields: tuple[ColumnModel, ...]
+    payload: tuple[int, ...]
+    instant: int | None = None
+    sign: int | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether all columns can be found by name."""
+        return all(column.name for column in self.fields)
+
+    def title(self, at: int) -> str:
+        """Return what messages call a column."""
+        name = self.fields[at].name
+        return (
+            f"the column '{name}'" if name else f"column {at + 1}, the {'timestamp' if at == self.instant else 'sign'}"
+        )
+
+
+def layout_of(table: StreamDef | RelationDef) -> Layout:
+    """Return how the files of a table are laid out.
+
+    >>> from cql import Catalog
+    >>> catalog = Catalog()
+    >>> catalog.execute("REGISTER RELATION R (A INT)")
+    >>> layout = layout_of(catalog.relations["r"])
+    >>> layout.instant, layout.sign, layout.payload
+    (0, 1, (2,))
+    """
+    columns = table.columns
+    if isinstance(table, StreamDef):
+        if table.timestamp is None:
+            return Layout(table.name, (INSTANT, *columns), _positions(columns, 1), 0)
+        at = [column.name for column in columns].index(table.timestamp)
+        return Layout(table.name, columns, _positions(columns, 0), at)
+    if table.time is None:
+        return Layout(table.name, columns, _positions(columns, 0))
+    if table.timestamp is None or table.sign is None:
+        return Layout(table.name, (INSTANT, SIGN, *columns), _positions(columns, 2), 0, 1)
+    named = {column.name: column for column in (table.timestamp, table.sign, *columns)}
+    place = {name: at for at, name in enumerate(table.declared)}
+    return Layout(
+        table.name,
+        tuple(named[name] for name in table.declared),
+        tuple(place[column.name] for column in columns),
+        place[table.timestamp.name],
+        place[table.sign.name],
+    )
+
+
+def _positions(columns: Sequence[ColumnModel], first: int) -> tuple[int, ...]:
+    return tuple(range(first, first + len(columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A line that is no row."""
+
+    number: int
+    what: str
+    is_cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a file: an array for each column, NULL where a value is none of its type and `bad` is true.
+
+    `numbers` returns where in the file each row stands, `raw` a value as it is written there.
+    """
+
+    file: str
+    unit: Literal["line", "row"]
+    arrays: Sequence[pa.Array]
+    bad: dict[int, Mask]
+    numbers: Callable[[], Ints]
+    raw: Callable[[int, int], str]
+    malformed: Sequence[Malformed] = ()
+
+    @property
+    def length(self) -> int:
+        """How many rows there are, good and bad."""
+        return len(self.arrays[0])
+
+
+class Intake:
+    """Makes rows of chunks; `skipped` counts the bad rows that were left out."""
+
+    def __init__(self, layout: Layout, on_bad_row: OnBadRow) -> None:
+        self.layout = layout
+        self.skipped = 0
+        self._on_bad_row = on_bad_row
+
+    def take(self, chunk: Chunk) -> Rows:
+        """Return the good rows of a chunk; raises for the first bad one if that is asked for."""
+        layout = self.layout
+        bad = dict(chunk.bad)
+        instants = np.full(chunk.length, BEGINNING, np.int64)
+        signs = None
+        if layout.instant is not None:
+            instants, outside = _instants(chunk.arrays[layout.instant])
+            _mark(bad, layout.instant, outside)
+        if layout.sign is not None:
+            signs, unknown = _signs(chunk.arrays[layout.sign])
+            _mark(bad, layout.sign, unknown)
+        for at, column in enumerate(layout.fields):
+            if not column.nullable and chunk.arrays[at].null_count:
+                _mark(bad, at, _nulls(chunk.arrays[at]))
+        rows = Rows(tuple(chunk.arrays[at] for at in layout.payload), instants, signs)
+        if not bad and not chunk.malformed:
+            return rows
+        if self._on_bad_row == "fail":
+            raise self._failure(chunk, bad)
+        good = ~np.logical_or.reduce(list(bad.values())) if bad else np.ones(chunk.length, np.bool_)
+        self.skipped += len(chunk.malformed) + chunk.length - int(good.sum())
+        return _chosen(rows, np.flatnonzero(good))
+
+    def _failure(self, chunk: Chunk, bad: dict[int, Mask]) -> CqlError:
+        """Return the error about the first bad row of a chunk."""
+        found = [(line.number, line.what, line.is_cut_off) for line in chunk.malformed]
+        for at, mask in bad.items():
+            row = int(mask.argmax())
+            found.append((int(chunk.numbers()[row]), self._complaint(chunk, at, row), False))
+        number, what, is_cut_off = min(found)
+        remedy = "the file seems to be cut off; write it again" if is_cut_off else f"correct the {chunk.unit}"
+        return fail(
+            Code.BAD_DATA,
+            f"{chunk.file}, {chunk.unit} {number}: {what}",
+            hint=f"{remedy}, or leave bad rows out: SET on_bad_row = skip",
+        )
+
+    def _complaint(self, chunk: Chunk, at: int, row: int) -> str:
+        title = self.layout.title(at)
+        is_bad = at in chunk.bad and bool(chunk.bad[at][row])
+        if not is_bad and not chunk.arrays[at][row].is_valid:
+            return f"{title} is NULL" + (", and a row needs its instant" if at == self.layout.instant else "")
+        value = _short(chunk.raw(at, row))
+        if at == self.layout.sign:
+            return f"{title} is {value}, and a sign is +, -, 1 or -1"
+        if at == self.layout.instant and not is_bad:
+            return f"{title} is {value}, which no instant can be"
+        return f"{title} is {self.layout.fields[at].type}, and {value} is not"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "..")
+
+
+def _mark(bad: dict[int, Mask], at: int, mask: Mask) -> None:
+    if mask.any():
+        bad[at] = mask | bad[at] if at in bad else mask
+
+
+def _nulls(array: pa.Array) -> Mask:
+    return np.asarray(array.is_null())
+
+
+def _instants(array: pa.Array) -> tuple[Ints, Mask]:
+    """Return instants as numbers, and where they are NULL or beyond all instants."""
+    if pa.types.is_timestamp(array.type):
+        array = array.view(pa.int64())
+    values = np.asarray(array.cast(pa.int64()).fill_null(BEGINNING))
+    return values, (values == BEGINNING) | (values == FOREVER)
+
+
+def _signs(array: pa.Array) -> tuple[Ints, Mask]:
+    """Return signs as 1 and -1, and where they are something else."""
+    texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+    found = np.asarray(pc.index_in(texts, pa.array(_SIGNS)).fill_null(-1))
+    return _SIGN_VALUES[found], found < 0
+
+
+def _chosen(rows: Rows, indices: Ints) -> Rows:
+    signs = None if rows.signs is None else rows.signs[indices]
+    return Rows(take(rows.columns, indices), rows.instants[indices], signs)

@@ -1,0 +1,131 @@
+"""Indexes: from 64-bit codes of keys to the positions of rows in a store.
+
+An entry is one integer: the first bits of a code, then the position of a row, counted from an origin. An index is a
+few sorted runs of entries, merged so that each is at least `GROWTH` times as long as the next. Codes are spread
+evenly, so their first bits tell nearly where in a run they are: a directory gives for each such prefix where its
+entries begin, and a probe looks at one short stretch of a run, whatever the run's length. As the last bits of codes
+are missing, what is found may have another key and is to be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.batch import Ints
+from runtime.rows import Codes, expand_ranges
+
+GROWTH = 2
+_LONG_STRETCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sorted entries: codes cut to all but the last `bits`, which hold positions from an origin on."""
+
+    entries: Codes
+    origin: int
+    bits: int
+    directory: npt.NDArray[np.int32]
+    prefix_shift: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries.nbytes + self.directory.nbytes
+
+    @property
+    def positions(self) -> Ints:
+        return self.positions_at(self.entries)
+
+    def positions_at(self, entries: Codes) -> Ints:
+        return (entries & np.uint64((1 << self.bits) - 1)).astype(np.int64) + self.origin
+
+
+def _run(codes: Codes, positions: Ints) -> _Run:
+    """Make a run; only the leading bits of the codes matter."""
+    origin = int(positions.min())
+    bits = int(positions.max() - origin).bit_length()
+    entries = ((codes >> np.uint64(bits)) << np.uint64(bits)) | (positions - origin).view(np.uint64)
+    entries.sort()
+    prefix_bits = max(len(codes).bit_length() - 1, 1)
+    shift = 64 - prefix_bits
+    counts = np.bincount((entries >> np.uint64(shift)).view(np.int64), minlength=1 << prefix_bits)
+    directory = np.zeros((1 << prefix_bits) + 1, np.int32)
+    np.cumsum(counts, out=directory[1:])
+    return _Run(entries, origin, bits, directory, shift)
+
+
+class CodeRuns:
+    """Positions by code."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        return sum(len(run.entries) for run in self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for run in self._runs)
+
+    def add(self, codes: Codes, positions: Ints, oldest: int) -> None:
+        """Add entries; those of positions before the oldest may be forgotten."""
+        if not len(codes):
+            return
+        merged_codes, merged_positions, total = [codes], [positions], len(codes)
+        while self._runs and len(self._runs[-1].entries) < GROWTH * total:
+            older = self._runs.pop()
+            older_positions = older.positions
+            kept = older_positions >= oldest
+            entries = older.entries if kept.all() else older.entries[kept]
+            merged_codes.append(entries)
+            merged_positions.append(older_positions if kept.all() else older_positions[kept])
+            total += len(entries)
+        self._runs.append(_run(np.concatenate(merged_codes), np.concatenate(merged_positions)))
+
+    def find(self, codes: Codes, low: Ints | None = None, high: Ints | None = None) -> tuple[Ints, Ints]:
+        """Return pairs (which of the codes, position of an entry that may have it).
+
+        With bounds, entries outside the positions from `low` up to `high` may be left out.
+        """
+        shift = np.uint64(max(len(codes) - 1, 1).bit_length())
+        packed = ((codes >> shift) << shift) | np.arange(len(codes), dtype=np.uint64)
+        packed.sort()
+        order = (packed & np.uint64((1 << int(shift)) - 1)).astype(np.int64)
+        sorted_codes = codes[order]
+        bounds = None if low is None or high is None else (low[order], high[order])
+        owners, positions = [], []
+        for run in self._runs:
+            owner, at = _stretches(run, sorted_codes, bounds)
+            entries = run.entries[at]
+            same = (entries ^ sorted_codes[owner]) >> np.uint64(run.bits) == 0
+            owners.append(owner[same])
+            positions.append(run.positions_at(entries[same]))
+        if not owners:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return order[np.concatenate(owners)], np.concatenate(positions)
+
+
+def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
+    """Return the entries of a run that may have each code."""
+    prefix = (codes >> np.uint64(run.prefix_shift)).view(np.int64)
+    first = run.directory[prefix].astype(np.int64)
+    last = run.directory[prefix + 1].astype(np.int64)
+    long = np.flatnonzero(last - first > _LONG_STRETCH)
+    if len(long):
+        low, high = (0, None) if bounds is None else (bounds[0][long], bounds[1][long])
+        first[long] = _entry_place(run, codes[long], low)
+        last[long] = _entry_place(run, codes[long], high)
+    return expand_ranges(first, np.maximum(last - first, 0))
+
+
+def _entry_place(run: _Run, codes: Codes, positions: Ints | int | None) -> Ints:
+    """Return where the entries of some codes with positions from some on begin; None stands for their end."""
+    most = (1 << run.bits) - 1
+    offset = most if positions is None else np.clip(positions - run.origin, 0, most)
+    entries = (codes >> np.uint64(run.bits) << np.uint64(run.bits)) | np.asarray(offset).astype(np.uint64)
+    place = np.searchsorted(run.entries, entries)
+    beyond = positions is None or positions > run.origin + most
+    return place + np.where(beyond, np.searchsorted(run.entries, entries, side="right") - place, 0)

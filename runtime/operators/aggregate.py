@@ -1,0 +1,269 @@
+"""Aggregation: one row for each group, kept up to date over time.
+
+Sums and counts are lanes of the group (`runtime/aggregates/lanes.py`), maintained together; DISTINCT arguments go
+through counts of their own first; extremes and aggregates of users look at the values themselves. At every cell, a
+group and an instant at which it may change, the new row is compared with the one before it, and only differences go
+out: a row from the instant on at which it becomes true until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cql.bound import AggregateCall, EmptyRow
+from planner import operators as op
+from runtime.aggregates.cells import Cells
+from runtime.aggregates.extremes import ExtremeCall, extreme_call
+from runtime.aggregates.lanes import LINEAR, LinearCall, linear_call
+from runtime.aggregates.user import UserCall, user_call
+from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
+from runtime.chunks import Delta
+from runtime.expressions import compile_predicate
+from runtime.grouping import Lanes, Sums, TimedGroups
+from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.counted import FIRST, CountedRows, once
+from runtime.rows import changes, equal_rows, valid_rows
+
+ROWS = "rows"
+_COUNTING = ("count", "approx_count_distinct")
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows of groups: what one call sees of a batch."""
+
+    slots: Ints
+    arguments: Columns
+    start: Ints
+    end: Ints | None
+    weight: Ints | None
+
+    def chosen(self, at: Ints) -> _Part:
+        return _Part(
+            self.slots[at],
+            take(self.arguments, at),
+            self.start[at],
+            None if self.end is None else self.end[at],
+            None if self.weight is None else self.weight[at],
+        )
+
+
+class _Call:
+    """One aggregate of the operator: its arguments and the rows that take part."""
+
+    def __init__(self, call: AggregateCall, functions: Mapping[str, Any]) -> None:
+        self.call = call
+        self._arguments = evaluate_all(call.arguments, functions)
+        self._filter = None if call.filter is None else compile_predicate([call.filter], functions)
+
+    def part(self, slots: Ints, batch: ChangeBatch) -> _Part:
+        """Return the rows of a batch that take part, with the values of the arguments."""
+        part = _Part(slots, self._arguments(batch.columns, len(batch)), batch.start, batch.end, batch.weight)
+        if self._filter is None or not len(batch):
+            return part
+        kept = np.flatnonzero(self._filter(batch.columns, len(batch)))
+        return part if len(kept) == len(batch) else part.chosen(kept)
+
+
+class _Sum(_Call):
+    """An aggregate that is a function of sums."""
+
+    def __init__(self, at: int, call: AggregateCall, functions: Mapping[str, Any]) -> None:
+        super().__init__(call, functions)
+        self._linear: LinearCall = linear_call(call)
+        self._prefix = f"{at}."
+
+    def lanes(self, part: _Part) -> Lanes:
+        """Return what rows add to the sums of their groups."""
+        found = self._linear.lanes(part.arguments, len(part.slots))
+        return {self._prefix + key: lane for key, lane in found.items()}
+
+    def result(self, sums: Sums) -> pa.Array:
+        """Return the value after each cell."""
+        own = {key.removeprefix(self._prefix): lane for key, lane in sums.after.items() if key.startswith(self._prefix)}
+        return self._linear.result(own, len(sums.first))
+
+
+class _DistinctSum(_Sum):
+    """A sum over the different values of a group: what counts is whether a value is there."""
+
+    def __init__(
+        self, at: int, call: AggregateCall, functions: Mapping[str, Any], types: Sequence[pa.DataType]
+    ) -> None:
+        super().__init__(at, replace(call, function="count") if call.function in _COUNTING else call, functions)
+        self.values = CountedRows([pa.int64(), *types], once)
+
+    def changes(self, part: _Part, until: int) -> _Part:
+        """Return the values that come to groups and leave them."""
+        valid = valid_rows(part.arguments)
+        part = part if valid is None else part.chosen(np.flatnonzero(valid))
+        self.values.put(FIRST, (pa.array(part.slots), *part.arguments), part.start, part.end, part.weight)
+        made = self.values.advance(until)
+        slots, *arguments = made.columns
+        return _Part(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
+
+
+class _Looking(_Call):
+    """An aggregate that looks at the values of a group: an extreme, or one that a user wrote."""
+
+    def __init__(self, call: AggregateCall, functions: Mapping[str, Any], final_ends: bool) -> None:
+        super().__init__(call, functions)
+        self.values: ExtremeCall | UserCall = (
+            user_call(call, functions[call.function]) if call.user_defined else extreme_call(call, final_ends)
+        )
+
+    def result(self, part: _Part, cells: Cells) -> pa.Array:
+        """Take in rows and return the value after each cell."""
+        count = len(part.slots)
+        end = np.full(count, FOREVER) if part.end is None else part.end
+        weight = np.ones(count, np.int64) if part.weight is None else part.weight
+        return self.values.apply(part.slots, part.arguments, part.start, end, weight, cells)
+
+
+class Aggregate(Operator):
+    """Groups and their rows."""
+
+    node: op.Aggregate
+
+    def __init__(self, node: op.Aggregate, context: Context) -> None:
+        super().__init__(node, context)
+        self._keys = evaluate_all(node.keys, context.functions)
+        width = len(node.keys)
+        self._groups = TimedGroups(self.types[:width], self.types[width:])
+        self._groups.table.add_lanes([ROWS])
+        self._calls = [self._made(at, call) for at, call in enumerate(node.calls)]
+        self._row_promised = self._row_shown = False
+
+    def _made(self, at: int, call: AggregateCall) -> _Sum | _Looking:
+        functions = self.context.functions
+        if call.user_defined or call.function not in (*LINEAR, *_COUNTING):
+            return _Looking(call, functions, self.node.inputs[0].operator in self.context.final_ends)
+        if call.distinct or call.function == "approx_count_distinct":
+            empty = empty_batch(self.input_types[0], 0)
+            types = [each.type for each in evaluate_all(call.arguments, functions)(empty.columns, 0)]
+            return _DistinctSum(at, call, functions, types)
+        return _Sum(at, call, functions)
+
+    @property
+    def nbytes(self) -> int:
+        values = (call.values.nbytes for call in self._calls if isinstance(call, _DistinctSum | _Looking))
+        return self._groups.nbytes + sum(values)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        slots = self._groups.table.slots(self._keys(batch.columns, len(batch)), len(batch))
+        parts = [call.part(slots, batch) for call in self._calls]
+        self._put(slots, batch, parts)
+        self._promise_row()
+        sums = self._groups.advance(self.until)
+        results = tuple(
+            call.result(sums) if isinstance(call, _Sum) else call.result(part, sums.cells)
+            for call, part in zip(self._calls, parts, strict=True)
+        )
+        if not len(sums.first):
+            return empty_batch(self.types, self.until)
+        return self._changes(sums, results)
+
+    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[_Part]) -> None:
+        """Note what the rows of a batch add to the sums of their groups, and when."""
+        together: Lanes = {ROWS: np.ones(len(batch), np.int64)}
+        for call, part in zip(self._calls, parts, strict=True):
+            if isinstance(call, _DistinctSum):
+                part = call.changes(part, self.until)
+            elif not isinstance(call, _Sum):
+                continue
+            elif len(part.slots) == len(batch):
+                together |= call.lanes(part)
+                continue
+            self._groups.put(part.slots, call.lanes(part), part.start, part.end, part.weight)
+        self._groups.put(slots, together, batch.start, batch.end, batch.weight)
+
+    def _promise_row(self) -> None:
+        """See to the row of an ungrouped aggregate that is there without any rows to aggregate."""
+        if self._row_promised or self.node.empty_row is EmptyRow.NEVER:
+            return
+        since = self._empty_row_since()
+        if since is not None and since < self.until:
+            slot = self._groups.table.slots((), 1)[0]
+            self._groups.touch(int(slot), since)
+            self._row_promised = True
+
+    def _empty_row_since(self) -> int | None:
+        clock = self.context.clock
+        if self.node.empty_row is EmptyRow.ALWAYS:
+            return clock.beginning
+        seen = [clock.first_instant(source) for source in self.node.seen]
+        return min((instant for instant in seen if instant is not None), default=None)
+
+    def _changes(self, sums: Sums, results: Columns) -> ChangeBatch:
+        """Return what changes in the relation of groups, and remember its rows as they are in the end."""
+        table, first = self._groups.table, np.flatnonzero(sums.first)
+        exists = sums.after[ROWS] > 0
+        if self._row_promised:
+            exists |= sums.cells.instant >= (self._empty_row_since() or 0)
+        old_rows = table.remembered(sums.touched)
+        shown_before = np.empty(len(exists), np.bool_)
+        shown_before[1:] = exists[:-1]
+        shown_before[first] = self._row_shown | (table.lane(ROWS, sums.touched) > 0)
+        changed = np.flatnonzero((exists != shown_before) | (exists & ~_like_before(results, sums, old_rows)))
+
+        slot, instant = sums.cells.slot[changed], sums.cells.instant[changed]
+        first_change = changes(slot)
+        end = np.full(len(changed), FOREVER)
+        end[:-1] = np.where(first_change[1:], FOREVER, instant[1:])
+        gone = np.flatnonzero(first_change & shown_before[changed])
+        come = np.flatnonzero(exists[changed])
+        old = np.searchsorted(sums.touched, slot[gone])
+        keys = table.keys(np.concatenate([slot[gone], slot[come]]))
+        values = concat_columns([take(old_rows, old), take(results, changed[come])])
+
+        self._row_shown = self._row_promised
+        self._groups.remember(sums, take(results, sums.last))
+        self._forget_groups()
+        return ChangeBatch(
+            (*keys, *values),
+            np.concatenate([instant[gone], instant[come]]),
+            np.concatenate([np.full(len(gone), FOREVER), end[come]]),
+            np.concatenate([np.full(len(gone), -1), np.ones(len(come), np.int64)]),
+            self.until,
+        )
+
+    def _forget_groups(self) -> None:
+        unused = self._groups.sweep_unused((ROWS,)) if self.node.keys else np.empty(0, np.int64)
+        for call in self._calls:
+            if isinstance(call, _Looking) and isinstance(call.values, UserCall):
+                call.values.forget(unused)
+
+    def delta(self) -> dict[str, Delta]:
+        made = dict(self._groups.delta())
+        for at, call in enumerate(self._calls):
+            if isinstance(call, _DistinctSum):
+                made |= {f"{at}/{name}": delta for name, delta in call.values.delta().items()}
+            elif isinstance(call, _Looking):
+                made[f"{at}"] = call.values.delta()
+        return made
+
+    def load(self, chunks: ChunkSets) -> None:
+        self._groups.load(chunks, self.until)
+        for at, call in enumerate(self._calls):
+            if isinstance(call, _DistinctSum):
+                own = {name.removeprefix(f"{at}/"): each for name, each in chunks.items() if name.startswith(f"{at}/")}
+                call.values.load(own, self.until)
+            elif isinstance(call, _Looking):
+                call.values.load(chunks.get(f"{at}", {}))
+        self._row_promised = self.node.empty_row is not EmptyRow.NEVER and len(self._groups.table) > 0
+        self._row_shown = self._row_promised
+
+
+def _like_before(results: Columns, sums: Sums, old_rows: Columns) -> Mask:
+    """Return which cells have the row of the cell before them, or of before the batch."""
+    count, first = len(sums.first), np.flatnonzero(sums.first)
+    like = np.ones(count, np.bool_)
+    shifted = [(column.slice(1), column.slice(0, count - 1)) for column in results]
+    like[1:] = equal_rows([a for a, _ in shifted], [b for _, b in shifted], count - 1)
+    like[first] = equal_rows(take(results, first), old_rows, len(first))
+    return like

@@ -1,0 +1,102 @@
+"""What all operators of the engine have in common.
+
+An operator is handed one batch of one input at a time and answers with the batch that follows from it, under the
+smallest heartbeat of its inputs. It never looks at the clock, at other operators, or at how batches were cut: what
+it puts out, netted per instant, is a function of what was put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from planner import operators as op
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints
+from runtime.chunks import Delta
+from runtime.stores import Stub
+from runtime.types import arrow_type
+
+ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
+"""Chunks by name, by the name of the piece of state that they belong to."""
+
+
+class Clock(Protocol):
+    """What operators may know of the sources below them, up to their own heartbeat."""
+
+    def first_instant(self, source: str) -> int | None:
+        """Return the first instant of a source; None if it has had no element yet."""
+
+    def instants(self, source: str, since: int, until: int) -> Ints:
+        """Return the different instants of a source's elements in a stretch of time, sorted."""
+
+    @property
+    def beginning(self) -> int:
+        """The first instant of any source."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What operators are given to work with.
+
+    `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
+    `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
+    rows never both enter and leave at one instant.
+    """
+
+    clock: Clock
+    functions: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, tuple[pa.DataType, ...]] = field(default_factory=dict)
+    stubs: Mapping[str, Stub] = field(default_factory=dict)
+    final_ends: frozenset[str] = frozenset()
+    netted: frozenset[str] = frozenset()
+
+
+class Operator:
+    """An operator at work."""
+
+    def __init__(self, node: op.Operator, context: Context) -> None:
+        self.node = node
+        self.context = context
+        self.types = tuple(arrow_type(column.type) for column in node.columns)
+        self.input_types = [context.types[edge.operator] for edge in node.inputs]
+        self.heartbeats = [BEGINNING] * len(node.inputs)
+
+    @property
+    def until(self) -> int:
+        """The instant before which all inputs are complete."""
+        return min(self.heartbeats)
+
+    def process(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        """Take in a batch of an input and return what follows from it."""
+        self.heartbeats[port] = batch.until
+        return self.apply(port, batch)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        """Compute what follows from a batch; its heartbeat is already noted."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of state are its own, not in stores that others may share."""
+        return 0
+
+    def delta(self) -> dict[str, Delta]:
+        """Return what is new and what is gone in its own state since the last call."""
+        return {}
+
+    def load(self, chunks: ChunkSets) -> None:
+        """Take over its own state as it was written before."""
+
+
+Evaluate = Callable[[Columns, int], Columns]
+
+
+def evaluate_all(expressions: Sequence[Any], functions: Mapping[str, Any]) -> Evaluate:
+    """Return a function that computes some expressions of rows."""
+    from runtime.expressions import compile_expression
+
+    compiled = [compile_expression(each, functions) for each in expressions]
+    return lambda columns, length: tuple(each(columns, length) for each in compiled)

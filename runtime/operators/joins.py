@@ -1,0 +1,280 @@
+"""Joins: inner, outer, semi, anti, of many inputs, and of a stream with a relation.
+
+Inner joins are linear and work on whole lifetimes (`runtime/matching.py`). The others are made of an inner join and of
+counts of rows and their pairs (`runtime/operators/counted.py`): a left row without a match is one whose pairs number
+none, and an outer join is the inner join and the rows without a match, padded with NULLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from planner import operators as op
+from planner.codec import ExprField
+from runtime.batch import ChangeBatch, Columns, concat, empty_batch
+from runtime.chunks import Delta
+from runtime.expressions import compile_predicate
+from runtime.matching import Matcher, Matches, Side, pairs_batch
+from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.counted import (
+    FIRST,
+    SECOND,
+    CountedRows,
+    Occurs,
+    concat_changes,
+    if_matched,
+    if_unmatched,
+    once,
+)
+from runtime.rows import distinct_rows, order_by, repeated, valid_rows
+from runtime.stores import Store, StoredEnds, Stub
+
+
+def join_operator(node: op.BinaryJoin, context: Context) -> Operator:
+    """Return the operator for a join's kind."""
+    return InnerJoin(node, context) if node.join == "inner" else OuterJoin(node, context)
+
+
+def _side(context: Context, stub: Stub, keys: Sequence[ExprField], name: str) -> Side:
+    return Side(stub, evaluate_all(keys, context.functions) if keys else None, name)
+
+
+def _index_name(keys: Sequence[ExprField]) -> str:
+    return repr(keys)
+
+
+def _matcher(
+    context: Context, stubs: Sequence[Stub], keys: Sequence[Sequence[ExprField]], residual: ExprField | None
+) -> Matcher:
+    sides = [_side(context, stub, own, _index_name(own)) for stub, own in zip(stubs, keys, strict=True)]
+    holds = None if residual is None else compile_predicate([residual], context.functions)
+    return Matcher(sides, holds)
+
+
+class _Join(Operator):
+    """What joins of stored relations share."""
+
+    matcher: Matcher
+
+    def _match(self, port: int, batch: ChangeBatch) -> list[Matches]:
+        """Return the matches of new rows, and keep the rows for those to come."""
+        found = self.matcher.matches(port, batch)
+        self.matcher.sides[port].stub.take_in(batch)
+        for at, side in enumerate(self.matcher.sides):
+            # Whatever comes on another input starts at its heartbeat or later.
+            side.stub.forget_before(min(h for other, h in enumerate(self.heartbeats) if other != at))
+        return found
+
+
+class InnerJoin(_Join):
+    """A join of two inputs."""
+
+    def __init__(self, node: op.BinaryJoin, context: Context) -> None:
+        super().__init__(node, context)
+        stubs = [context.stubs[f"{node.id}/left"], context.stubs[f"{node.id}/right"]]
+        self.matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return pairs_batch(self._match(port, batch), self.until) or empty_batch(self.types, self.until)
+
+
+class MJoin(_Join):
+    """A join of several inputs."""
+
+    def __init__(self, node: op.MJoin, context: Context) -> None:
+        super().__init__(node, context)
+        stubs = [context.stubs[f"{node.id}/input{at + 1}"] for at in range(len(node.inputs))]
+        self.matcher = _matcher(context, stubs, node.keys, node.residual)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return pairs_batch(self._match(port, batch), self.until) or empty_batch(self.types, self.until)
+
+
+class OuterJoin(_Join):
+    """A left, right or full join: pairs, and padded rows without a match."""
+
+    def __init__(self, node: op.BinaryJoin, context: Context) -> None:
+        super().__init__(node, context)
+        stubs = [context.stubs[f"{node.id}/left"], context.stubs[f"{node.id}/right"]]
+        self.matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
+        padded = {"left": (0,), "right": (1,), "full": (0, 1)}[node.join]
+        self._unmatched = {port: CountedRows(self.input_types[port], if_unmatched) for port in padded}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(counted.nbytes for counted in self._unmatched.values())
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        found = self._match(port, batch)
+        for at, counted in self._unmatched.items():
+            if at == port:
+                counted.put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
+            for part in found:
+                counted.put(SECOND, part.columns[at], part.start, part.end, part.weight)
+        padded = [self._padded(at, counted.advance(self.until)) for at, counted in self._unmatched.items()]
+        return concat_changes([pairs_batch(found, self.until), *padded], self.types, self.until)
+
+    def _padded(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        nulls = tuple(pa.nulls(len(batch), each) for each in self.input_types[1 - port])
+        return batch.with_columns((*batch.columns, *nulls) if port == 0 else (*nulls, *batch.columns))
+
+    def delta(self) -> dict[str, Delta]:
+        return {
+            f"unmatched{port}/{name}": delta
+            for port, counted in self._unmatched.items()
+            for name, delta in counted.delta().items()
+        }
+
+    def load(self, chunks: ChunkSets) -> None:
+        for port, counted in self._unmatched.items():
+            counted.load(_below(chunks, f"unmatched{port}/"), self.until)
+
+
+class HalfJoin(_Join):
+    """A semijoin or antijoin. Without a residual it is enough to know which keys the right side has."""
+
+    def __init__(self, node: op.SemiJoin | op.AntiJoin, context: Context) -> None:
+        super().__init__(node, context)
+        occurs: Occurs = if_matched if isinstance(node, op.SemiJoin) else if_unmatched
+        self._counted = CountedRows(self.types, occurs)
+        left = context.stubs[f"{node.id}/left"]
+        self._right_keys: CountedRows | None = None
+        if node.residual is None:
+            key_types = tuple(
+                each.type
+                for each in evaluate_all(node.right_keys, context.functions)(
+                    empty_batch(self.input_types[1], 0).columns, 0
+                )
+            )
+            self._right_keys = CountedRows(key_types, once)
+            self._keys_of = evaluate_all(node.right_keys, context.functions)
+            self._key_store = Store(key_types, is_log=False)
+            sides = [
+                _side(context, left, node.left_keys, _index_name(node.left_keys)),
+                Side(self._key_store.stub(StoredEnds()), (lambda columns, length: columns) if key_types else None, ""),
+            ]
+            self.matcher = Matcher(sides, None)
+        else:
+            stubs = [left, context.stubs[f"{node.id}/right"]]
+            self.matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
+
+    @property
+    def nbytes(self) -> int:
+        keys = 0 if self._right_keys is None else self._right_keys.nbytes + self._key_store.nbytes
+        return self._counted.nbytes + keys
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if port == 0:
+            self._counted.put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
+        elif self._right_keys is not None:
+            batch = self._key_changes(batch)
+        for part in self._match(port, batch):
+            self._counted.put(SECOND, part.columns[0], part.start, part.end, part.weight)
+        return self._counted.advance(self.until)
+
+    def _key_changes(self, batch: ChangeBatch) -> ChangeBatch:
+        """Return which keys come to the right side and leave it."""
+        assert self._right_keys is not None
+        keys = batch.with_columns(self._keys_of(batch.columns, len(batch)))
+        valid = valid_rows(keys.columns)
+        keys = keys if valid is None else keys.filter(valid)
+        self._right_keys.put(FIRST, keys.columns, keys.start, keys.end, keys.weight)
+        return self._right_keys.advance(batch.until)
+
+    def delta(self) -> dict[str, Delta]:
+        made = {f"rows/{name}": delta for name, delta in self._counted.delta().items()}
+        if self._right_keys is not None:
+            made |= {f"keys/{name}": delta for name, delta in self._right_keys.delta().items()}
+            made["key rows"] = self._key_store.delta()
+        return made
+
+    def load(self, chunks: ChunkSets) -> None:
+        self._counted.load(_below(chunks, "rows/"), self.until)
+        if self._right_keys is not None:
+            self._right_keys.load(_below(chunks, "keys/"), self.heartbeats[1])
+            kept = chunks.get("key rows", {})
+            self._key_store.load(kept, sum(len(chunk) for chunk in kept.values()))
+            self.matcher.sides[1].stub.seen = self._key_store.length
+
+
+class StreamJoin(Operator):
+    """Elements of a stream with the rows that a relation has at their instants.
+
+    An element waits until the relation is complete up to its instant.
+    """
+
+    def __init__(self, node: op.StreamJoin, context: Context) -> None:
+        super().__init__(node, context)
+        # Elements are not kept for the relation's rows: only elements probe.
+        nothing = Store(self.input_types[0], is_log=False).stub(StoredEnds())
+        stubs = [nothing, context.stubs[f"{node.id}/relation"]]
+        self._matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
+        self._waiting: list[ChangeBatch] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(batch.nbytes for batch in self._waiting)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        relation = self._matcher.sides[1]
+        if port == 1:
+            relation.stub.take_in(batch)
+        elif len(batch):
+            self._waiting.append(batch)
+        ready = self._ready()
+        found = [] if ready is None else self._matcher.matches(0, replace(ready, end=ready.start + 1))
+        relation.stub.forget_before(self.until)
+        made = pairs_batch(found, self.until)
+        return empty_batch(self.types, self.until) if made is None else as_elements(made)
+
+    def _ready(self) -> ChangeBatch | None:
+        if not self._waiting:
+            return None
+        waiting = concat(self._waiting)
+        last = int(np.searchsorted(waiting.start, self.until))
+        self._waiting = [waiting.slice(last, len(waiting))] if last < len(waiting) else []
+        return waiting.slice(0, last) if last else None
+
+    def delta(self) -> dict[str, Delta]:
+        if not self._waiting:
+            return {"waiting": Delta({}, frozenset({"0"}))}
+        waiting = concat(self._waiting)
+        names = ["start", *(f"c{at}" for at in range(len(waiting.columns)))]
+        chunk = pa.record_batch([pa.array(waiting.start), *waiting.columns], names=names)
+        return {"waiting": Delta({"0": chunk}, frozenset())}
+
+    def load(self, chunks: ChunkSets) -> None:
+        for chunk in chunks.get("waiting", {}).values():
+            start = np.asarray(chunk.column(0))
+            self._waiting = [ChangeBatch(tuple(chunk.columns[1:]), start, None, None, self.heartbeats[0])]
+
+
+def as_elements(batch: ChangeBatch) -> ChangeBatch:
+    """Return rows with weights at instants as elements of a stream: netted, one by one, in the order of time."""
+    if batch.weight is not None:
+        batch = netted(batch)
+    order = order_by(batch.start)
+    return ChangeBatch(batch.take(order).columns, batch.start[order], None, None, batch.until)
+
+
+def netted(batch: ChangeBatch) -> ChangeBatch:
+    """Return rows whose weights at each instant are added up, repeated as often as that says."""
+    weights = batch.weights
+    if bool((weights < 0).any()):
+        number, first = distinct_rows((pa.array(batch.start), *batch.columns), len(batch))
+        total = np.zeros(len(first), np.int64)
+        np.add.at(total, number, weights)
+        kept = np.argsort(first)
+        batch, weights = batch.take(first[kept]), total[kept]
+    if bool((weights == 1).all()):
+        return replace(batch, weight=None)
+    columns: Columns = repeated(batch.columns, weights)
+    return ChangeBatch(columns, np.repeat(batch.start, weights), None, None, batch.until)
+
+
+def _below(chunks: ChunkSets, prefix: str) -> ChunkSets:
+    return {name.removeprefix(prefix): each for name, each in chunks.items() if name.startswith(prefix)}

@@ -1,0 +1,37 @@
+"""Select, project, union: linear, and without state; rows keep their lifetimes and weights."""
+
+from __future__ import annotations
+
+from planner import operators as op
+from runtime.batch import ChangeBatch
+from runtime.expressions import compile_predicate
+from runtime.operators.base import Context, Operator, evaluate_all
+
+
+class Select(Operator):
+    """Passes the rows for which all predicates are true."""
+
+    def __init__(self, node: op.Select, context: Context) -> None:
+        super().__init__(node, context)
+        self._holds = compile_predicate(node.predicates, context.functions)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return batch.filter(self._holds(batch.columns, len(batch))) if len(batch) else batch
+
+
+class Project(Operator):
+    """Computes expressions of each row."""
+
+    def __init__(self, node: op.Project, context: Context) -> None:
+        super().__init__(node, context)
+        self._evaluate = evaluate_all(node.items, context.functions)
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return batch.with_columns(self._evaluate(batch.columns, len(batch)))
+
+
+class Union(Operator):
+    """Passes the rows of both inputs."""
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return batch.with_until(self.until)

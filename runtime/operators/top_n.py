@@ -1,0 +1,30 @@
+"""The first rows of a relation, or of each of its partitions."""
+
+from __future__ import annotations
+
+from planner import operators as op
+from runtime.batch import ChangeBatch
+from runtime.chunks import Delta
+from runtime.firsts import Firsts
+from runtime.operators.base import ChunkSets, Context, Operator
+
+
+class TopN(Operator):
+    """Keeps the rows in order and says which are the first."""
+
+    def __init__(self, node: op.TopN, context: Context) -> None:
+        super().__init__(node, context)
+        self._firsts = Firsts(node.partition, node.keys, node.limit, node.numbered, self.input_types[0])
+
+    @property
+    def nbytes(self) -> int:
+        return self._firsts.nbytes
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        return self._firsts.apply(batch)
+
+    def delta(self) -> dict[str, Delta]:
+        return {"rows": self._firsts.delta()}
+
+    def load(self, chunks: ChunkSets) -> None:
+        self._firsts.load(chunks.get("rows", {}))

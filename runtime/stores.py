@@ -1,0 +1,428 @@
+"""Stores own tuples; synopses are stubs on them, and several stubs can share one store.
+
+A store is an append-only sequence of rows in chunks, addressed by position. All its readers are fed the same rows
+in the same order, so whoever comes first appends a row and the others find it there. A stub knows how far its
+operator has come: it does not show rows that it has not `seen`, nor ends that it has not been `told` of. How
+long a row lives is the stub's own rule, which is how windows of different lengths share one log of a stream.
+
+Chunks at the head are dropped as a whole once no stub needs a row of them. Where rows end in another order, or were
+taken back by rows of negative weight, the store is rewritten when half of it is no longer needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cql.bound import RangeSpec
+from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, take
+from runtime.chunks import Delta
+from runtime.indexes import CodeRuns
+from runtime.lifetimes import earlier, range_lifetime
+from runtime.rows import Codes, distinct_rows, row_codes, valid_rows
+
+KeysOf = Callable[[Columns, int], Columns]
+"""Computes the key columns of rows."""
+
+_FEWEST = 4096
+MOST_PARTS = 64
+
+
+class GrowingInts:
+    """Integers by position: grows at the end, and is cut at the beginning."""
+
+    def __init__(self, base: int = 0) -> None:
+        self._buffer = np.empty(1024, np.int64)
+        self._first = self._last = 0
+        self.base = base
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * (self._last - self._first)
+
+    @property
+    def values(self) -> Ints:
+        return self._buffer[self._first : self._last]
+
+    def append(self, values: Ints) -> None:
+        """Add values at the end."""
+        if self._last + len(values) > len(self._buffer):
+            kept = self.values
+            room = max(2 * (len(kept) + len(values)), 1024)
+            if len(kept) + len(values) > len(self._buffer) // 2:
+                grown = np.empty(room, np.int64)
+                grown[: len(kept)] = kept
+                self._buffer = grown
+            else:
+                self._buffer[: len(kept)] = kept
+            self._first, self._last = 0, len(kept)
+        self._buffer[self._last : self._last + len(values)] = values
+        self._last += len(values)
+
+    def at(self, positions: Ints) -> Ints:
+        """Return the values at some positions."""
+        return self.values[positions - self.base]
+
+    def cut(self, base: int) -> None:
+        """Forget what is before a position."""
+        self._first += base - self.base
+        self.base = base
+
+
+class LifetimeRule(Protocol):
+    """Says when rows of a store live, to an operator that has been told the ends of so many of them."""
+
+    def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
+        """Return starts and ends."""
+
+    def ended(self, store: Store, part: Part, told: int) -> int:
+        """Return the instant at which the last row of a part ends; FOREVER if that is not known yet."""
+
+    def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints] | tuple[None, None]:
+        """Return the positions from which up to which rows live between some instants; None if that is not known."""
+
+
+class StoredEnds:
+    """Rows live as the store says."""
+
+    def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
+        return store.start.at(positions), store.end.at(positions)
+
+    def ended(self, store: Store, part: Part, told: int) -> int:
+        return part.latest_end
+
+    def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[None, None]:
+        return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEnds:
+    """Rows live in a time window."""
+
+    window: RangeSpec
+
+    def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
+        return range_lifetime(self.window, store.start.at(positions))
+
+    def ended(self, store: Store, part: Part, told: int) -> int:
+        return int(self.lifetimes(store, np.array([part.last]), told)[1][0])
+
+    def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        instants = store.start.values
+        low = np.searchsorted(instants, earlier(start, self.window.ticks), side="right")
+        return low + store.base, np.searchsorted(instants, end) + store.base
+
+
+@dataclass(frozen=True, slots=True)
+class RowsEnds:
+    """A row lives until so many rows have come after it."""
+
+    rows: int
+
+    def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
+        known = positions < told
+        end = np.full(len(positions), FOREVER)
+        end[known] = store.start.at(positions[known] + self.rows)
+        return store.start.at(positions), end
+
+    def ended(self, store: Store, part: Part, told: int) -> int:
+        return int(self.lifetimes(store, np.array([part.last]), told)[1][0])
+
+    def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        instants = store.start.values
+        successor = np.searchsorted(instants, start, side="right") + store.base
+        return np.minimum(successor - self.rows, told), np.searchsorted(instants, end) + store.base
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch of a store: its name, the positions of its first and last row, and when the last of them ends."""
+
+    name: int
+    first: int
+    last: int
+    columns: Columns
+    latest_end: int
+
+
+class Store:
+    """Rows by position. A log has their instants; any other store has their starts, ends and weights."""
+
+    def __init__(self, types: Sequence[pa.DataType], is_log: bool) -> None:
+        self.types = tuple(types)
+        self.is_log = is_log
+        self.start, self.end, self.weight = GrowingInts(), GrowingInts(), GrowingInts()
+        self.base = self.length = 0
+        self._parts: list[Part] = []
+        self._next_name = self._written = 0
+        self._dropped: set[str] = set()
+        self._stubs: list[Stub] = []
+        self._indexes: dict[str, _StoreIndex] = {}
+        self._rows_at_rewrite = 0
+        self._column_bytes = 0
+
+    def __len__(self) -> int:
+        return self.length - self.base
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, their lifetimes and indexes."""
+        lifetimes = sum(numbers.nbytes for numbers in self._numbers)
+        return self._column_bytes + lifetimes + sum(index.runs.nbytes for index in self._indexes.values())
+
+    @property
+    def _numbers(self) -> tuple[GrowingInts, ...]:
+        return (self.start,) if self.is_log else (self.start, self.end, self.weight)
+
+    def stub(self, rule: LifetimeRule) -> Stub:
+        """Return a new reader, which has seen nothing yet."""
+        made = Stub(self, rule)
+        self._stubs.append(made)
+        return made
+
+    def index(self, name: str, keys_of: KeysOf) -> None:
+        """See to it that rows can be found by some keys."""
+        if name not in self._indexes:
+            self._indexes[name] = _StoreIndex(keys_of)
+
+    def append(self, columns: Columns, start: Ints, end: Ints | None, weight: Ints | None) -> None:
+        """Add rows at the end."""
+        count = len(start)
+        if not count:
+            return
+        latest_end = FOREVER
+        if not self.is_log:
+            latest_end = FOREVER if end is None else int(end.max())
+            self.end.append(np.full(count, FOREVER) if end is None else end)
+            self.weight.append(np.ones(count, np.int64) if weight is None else weight)
+        self.start.append(start)
+        self._add_part(self.length, self.length + count - 1, columns, latest_end)
+        self.length += count
+
+    def _add_part(self, first: int, last: int, columns: Columns, latest_end: int) -> None:
+        self._parts.append(Part(self._next_name, first, last, columns, latest_end))
+        self._next_name += 1
+        self._column_bytes += sum(column.nbytes for column in columns)
+
+    def _drop_parts(self, first: int, last: int) -> None:
+        for part in self._parts[first:last]:
+            self._column_bytes -= sum(column.nbytes for column in part.columns)
+            if part.name < self._written:
+                self._dropped.add(str(part.name))
+        del self._parts[first:last]
+
+    def rows(self, positions: Ints) -> Columns:
+        """Return the rows at some positions."""
+        if len(self._parts) == 1:
+            return take(self._parts[0].columns, positions - self.base)
+        if not len(positions):
+            return tuple(pa.nulls(0, each) for each in self.types)
+        wanted = pa.array(positions - self.base)
+        return tuple(
+            _one_chunk(pa.chunked_array([part.columns[at] for part in self._parts], each).take(wanted))
+            for at, each in enumerate(self.types)
+        )
+
+    def rows_since(self, position: int) -> Columns:
+        """Return all rows from a position on."""
+        parts = [part for part in self._parts if part.last >= position]
+        cut = [tuple(column.slice(max(position - part.first, 0)) for column in part.columns) for part in parts]
+        return concat_columns(cut) if cut else tuple(pa.nulls(0, each) for each in self.types)
+
+    def find(self, index: str, codes: Codes, low: Ints | None, high: Ints | None) -> tuple[Ints, Ints]:
+        """Return pairs (which of the codes, position of a row whose key may have it), perhaps within bounds."""
+        found = self._indexes[index]
+        found.extend(self)
+        owner, positions = found.runs.find(codes, low, high)
+        if self.base:
+            kept = positions >= self.base
+            owner, positions = owner[kept], positions[kept]
+        return owner, positions
+
+    # Forgetting
+
+    def trim(self) -> None:
+        """Forget what no stub needs."""
+        droppable = 0
+        while droppable < len(self._parts) and all(stub.is_past(self._parts[droppable]) for stub in self._stubs):
+            droppable += 1
+        if droppable:
+            self.base = self._parts[droppable - 1].last + 1
+            self._drop_parts(0, droppable)
+            for numbers in self._numbers:
+                numbers.cut(self.base)
+        if not self.is_log and len(self) > 2 * self._rows_at_rewrite + _FEWEST:
+            if all(stub.seen == self.length for stub in self._stubs):
+                self._rewrite()
+        if len(self._parts) > MOST_PARTS:
+            self._join_parts()
+
+    def _rewrite(self) -> None:
+        """Leave out what has ended, and add up equal rows."""
+        needed = min(stub.needed for stub in self._stubs)
+        kept = np.flatnonzero(self.end.values > needed) + self.base
+        rows = _consolidated(self.rows(kept), self.start.at(kept), self.end.at(kept), self.weight.at(kept), needed)
+        self.replace(*rows)
+        self._rows_at_rewrite = len(self)
+
+    def replace(self, columns: Columns, start: Ints, end: Ints | None, weight: Ints | None) -> None:
+        """Keep other rows instead of those that are there; they get new positions."""
+        self._drop_parts(0, len(self._parts))
+        self._restart(self.length)
+        self.append(columns, start, end, weight)
+        for stub in self._stubs:
+            stub.seen = self.length
+
+    def _restart(self, base: int) -> None:
+        self.base = self.length = base
+        self.start, self.end, self.weight = GrowingInts(base), GrowingInts(base), GrowingInts(base)
+        for index in self._indexes.values():
+            index.reset(base)
+
+    def _join_parts(self) -> None:
+        """Make one part of the younger half of them: many small ones make reading slow."""
+        half = len(self._parts) // 2
+        young = self._parts[half:]
+        columns = concat_columns([part.columns for part in young])
+        self._drop_parts(half, len(self._parts))
+        self._add_part(young[0].first, young[-1].last, columns, max(part.latest_end for part in young))
+
+    # Keeping
+
+    def delta(self) -> Delta:
+        """Return what is new and what is gone since the last call."""
+        put = {str(part.name): self._chunk(part) for part in self._parts if part.name >= self._written}
+        made = Delta(put, frozenset(self._dropped))
+        self._written = self._next_name
+        self._dropped = set()
+        return made
+
+    def _chunk(self, part: Part) -> pa.RecordBatch:
+        numbers = [each.values[part.first - self.base : part.last + 1 - self.base] for each in self._numbers]
+        names = [*("start", "end", "weight")[: len(numbers)], *(f"c{at}" for at in range(len(part.columns)))]
+        return pa.record_batch([*(pa.array(each) for each in numbers), *part.columns], names=names)
+
+    def load(self, chunks: Mapping[str, pa.RecordBatch], length: int) -> None:
+        """Take over chunks that were written before, of a store that had got to a length."""
+        self._restart(length - sum(len(chunk) for chunk in chunks.values()))
+        width = len(self._numbers)
+        for name in sorted(chunks, key=int):
+            numbers = [np.asarray(chunks[name].column(at)) for at in range(width)]
+            self._next_name = int(name)
+            self.append(tuple(chunks[name].columns[width:]), *numbers, *[None] * (3 - width))
+        self._next_name = self._written = max(map(int, chunks), default=-1) + 1
+
+
+class _StoreIndex:
+    """An index of a store by some keys, made when it is asked for; rows with a NULL key are not in it."""
+
+    def __init__(self, keys_of: KeysOf) -> None:
+        self._keys_of = keys_of
+        self.runs = CodeRuns()
+        self._indexed = 0
+
+    def reset(self, base: int) -> None:
+        """Start anew from a position."""
+        self.runs = CodeRuns()
+        self._indexed = base
+
+    def extend(self, store: Store) -> None:
+        """Index what is new."""
+        first = max(self._indexed, store.base)
+        if first == store.length:
+            return
+        positions = np.arange(first, store.length)
+        keys = self._keys_of(store.rows_since(first), len(positions))
+        valid = valid_rows(keys)
+        codes = row_codes(keys, len(positions)).codes
+        if valid is not None:
+            codes, positions = codes[valid], positions[valid]
+        self.runs.add(codes, positions, store.base)
+        self._indexed = store.length
+
+
+class Stub:
+    """One operator's view of a store."""
+
+    def __init__(self, store: Store, rule: LifetimeRule) -> None:
+        self.store = store
+        self.rule = rule
+        self.seen = store.length
+        self.told = 0
+        self.needed = -(2**63)
+
+    def append(self, columns: Columns, start: Ints, end: Ints | None, weight: Ints | None) -> None:
+        """Take in the next rows: add those that are not in the store yet."""
+        there = self.store.length - self.seen
+        if there < len(start):
+            self.store.append(
+                tuple(column.slice(there) for column in columns),
+                start[there:],
+                None if end is None else end[there:],
+                None if weight is None else weight[there:],
+            )
+        self.seen += len(start)
+
+    def take_in(self, batch: ChangeBatch) -> None:
+        """Take in the rows of a batch; a log has only those that come, not those that are taken back.
+
+        The tuples of a log end in its order: each row that is taken back, or comes with its end, tells one more.
+        """
+        if self.store.is_log:
+            if batch.weight is not None:
+                coming = batch.weight > 0
+                self.told += len(batch) - int(coming.sum())
+                batch = batch.filter(coming)
+            if batch.end is not None:
+                self.told += int((batch.end != FOREVER).sum())
+        self.append(batch.columns, batch.start, batch.end, batch.weight)
+
+    def find(self, index: str, codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Return pairs (which of the codes, position of a row whose key may have it).
+
+        Rows that are not there at any time between a code's start and end may be left out.
+        """
+        low, high = self.rule.bounds(self.store, self.told, start, end)
+        owner, positions = self.store.find(index, codes, low, high)
+        if self.seen < self.store.length:
+            shown = positions < self.seen
+            owner, positions = owner[shown], positions[shown]
+        return owner, positions
+
+    def weights(self, positions: Ints) -> Ints | None:
+        """Return the weights of rows; None if all are 1."""
+        return None if self.store.is_log else self.store.weight.at(positions)
+
+    def lifetimes(self, positions: Ints) -> tuple[Ints, Ints]:
+        """Return the starts and ends of rows, as far as they are known here."""
+        return self.rule.lifetimes(self.store, positions, self.told)
+
+    def forget_before(self, instant: int) -> None:
+        """Say that rows that end before or at an instant are not needed any more."""
+        self.needed = max(self.needed, instant)
+        self.store.trim()
+
+    def is_past(self, part: Part) -> bool:
+        """Tell whether no row of a part, the oldest there is, is needed."""
+        return part.last < self.seen and self.rule.ended(self.store, part, self.told) <= self.needed
+
+
+def _consolidated(
+    columns: Columns, start: Ints, end: Ints, weight: Ints, needed: int
+) -> tuple[Columns, Ints, Ints, Ints]:
+    """Return rows with equal ones added up where they are alive from the needed instant on, and zeros left out."""
+    begun = np.maximum(start, needed)
+    lives = (pa.array(begun), pa.array(end))
+    number, first = distinct_rows((*lives, *columns), len(start))
+    total = np.zeros(len(first), np.int64)
+    np.add.at(total, number, weight)
+    kept = np.sort(first[total != 0])
+    return take(columns, kept), begun[kept], end[kept], total[number[kept]]
+
+
+def _one_chunk(array: pa.ChunkedArray) -> pa.Array:
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
