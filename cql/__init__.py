@@ -18,9 +18,19 @@ from cql.parsing import parse_query
 from cql.source import Source
 
 if TYPE_CHECKING:
+    from cql.engine import Engine
     from planner.plan import Plan
 
-__all__ = ["Catalog", "Code", "CqlError", "Diagnostic", "bind", "compile"]
+__all__ = ["Catalog", "Code", "CqlError", "Diagnostic", "Engine", "bind", "compile"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the engine when it is asked for."""
+    if name == "Engine":
+        from cql.engine import Engine
+
+        return Engine
+    raise AttributeError(f"module 'cql' has no attribute '{name}'")
 
 
 def bind(text: str, catalog: Catalog, name: str = "<query>") -> Rel:

@@ -67,6 +67,7 @@ class Code(Enum):
     BAD_DATA = ("E503", "a row of a source that does not fit the table's columns")
     BAD_FILE = ("E504", "a file that is damaged, or not what its format and table say")
     CANNOT_WRITE = ("E505", "a result that cannot be written")
+    FUNCTION_FAILED = ("E506", "a function of the user that failed while a query ran")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property

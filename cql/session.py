@@ -44,12 +44,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a statement did: a definition it made, a listing, or a request that the caller carries out."""
+    """What a statement did: a definition it made, a listing, or a request that the caller carries out.
+
+    EXPLAIN asks for plans, START to run a catalog as it is at that place in the script. SHOW STATS and STOP concern
+    what runs, of which a session knows nothing.
+    """
 
     statement: ast.Statement
     definition: Table | QueryDef | None = None
     listing: Listing | None = None
-    request: Rel | QueryDef | tuple[QueryDef, ...] | None = None
+    request: Rel | QueryDef | tuple[QueryDef, ...] | Catalog | None = None
 
 
 @dataclass(slots=True)
@@ -109,12 +113,16 @@ class Session:
                 self.catalog.drop(statement.kind.value, statement.name.text, statement.name.span)
             case ast.SetSetting():
                 self._set(statement)
+            case ast.Show(what="STATS"):
+                return Outcome(statement)
             case ast.Show():
                 return Outcome(statement, listing=self._show(statement))
             case ast.Describe():
                 return Outcome(statement, listing=self._describe(statement.name))
             case ast.Explain():
                 return Outcome(statement, request=self._explained(statement))
+            case ast.Start():
+                return Outcome(statement, request=self.catalog.copy_for_trial())
         return Outcome(statement)
 
     # Defining
@@ -210,12 +218,6 @@ class Session:
                         )
                         for name, info in Settings.model_fields.items()
                     ),
-                )
-            case "STATS":
-                raise fail(
-                    Code.NOT_AVAILABLE,
-                    "statistics come with the runtime, which this version does not have yet",
-                    statement.span,
                 )
         raise fail(
             Code.UNKNOWN_OPTION,

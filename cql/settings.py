@@ -1,7 +1,7 @@
 """Settings that users change with SET, their values and meanings.
 
-A setting takes effect for the statements after it. Those here are part of what a query means; they
-are written into the bound tree when a query is bound.
+A setting takes effect for the statements after it. The first are part of what a query means: they are written into
+the bound tree when a query is bound. The others say how queries are run, and those in force at START count.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ class Settings(BaseModel):
         "fail",
         description="a row of a source that does not fit its columns ends the run (fail) or is left out and counted "
         "(skip)",
+    )
+
+    scheduler: Literal["chain", "fifo", "round-robin", "greedy"] = Field(
+        "chain",
+        description="which operator of a running network is next; it changes memory and latency, never results",
+    )
+    sharing: Literal["on", "off"] = Field(
+        "on",
+        description="whether queries that run together share operators and stores; it changes no results",
     )
 
     def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:

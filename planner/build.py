@@ -25,6 +25,8 @@ from planner.partitioning import (
     SINGLE,
     Demand,
     Partitioning,
+    counts_in_source_order,
+    in_source_order,
     key_order,
     keys_wanted,
     runs_in_one_bucket,
@@ -46,6 +48,7 @@ class Builder:
     salt: str = ""
     operators: dict[str, op.Operator] = field(default_factory=dict)
     _count: int = 0
+    _keeps_order: bool = False
 
     def output(self, query: str, plan: Rel) -> op.Operator:
         """Build a query's plan and return its output operator."""
@@ -143,6 +146,8 @@ class Builder:
         match node.spec:
             case bound.UnboundedSpec():
                 return self.build(node.input, demand)
+            case bound.RowsSpec() | bound.PartitionRowsSpec() if counts_in_source_order(node):
+                return self._window_in_order(node)
             case bound.RowsSpec():
                 below = self.build(node.input, ONE_BUCKET)
                 reason = f"[{node.spec}] counts the elements of the whole stream"
@@ -153,13 +158,24 @@ class Builder:
             case _:
                 keys = demand or everything
         below = self.build(node.input, keys)
-        if isinstance(node.spec, bound.RangeSpec):
+        if isinstance(node.spec, bound.RangeSpec) and not self._keeps_order:
             if below.partitioning.mode != "free":
                 return self._made_window(node, self._local(below), below.partitioning)
             if demand == ONE_BUCKET:
                 return self._made_window(node, self._to_single(below), SINGLE, "its reader runs in one bucket")
         routed, partitioning = self._to_keys(below, keys)
         return self._made_window(node, routed, partitioning)
+
+    def _window_in_order(self, node: bound.Window) -> Built:
+        """Build a window that counts elements of a derived stream in the order of its source.
+
+        Buckets know nothing of each other's elements, so all of it runs in one.
+        """
+        outer, self._keeps_order = self._keeps_order, True
+        below = self.build(node.input, ONE_BUCKET)
+        self._keeps_order = outer
+        reason = "elements of one instant are counted in the order of their source"
+        return self._made_window(node, self._to_single(below), SINGLE, reason)
 
     def _made_window(
         self, node: bound.Window, routed: op.Input, partitioning: Partitioning, reason: str | None = None
@@ -172,7 +188,7 @@ class Builder:
             reason=reason,
             window=node.spec,
             time=node.time,
-            order="source" if _in_source_order(node.input) else "value",
+            order="source" if in_source_order(node.input) else "value",
         )
         return Built(made, partitioning)
 
@@ -404,8 +420,8 @@ class Builder:
         self, built: Built, allowed: tuple[Expr, ...], preferred: tuple[Expr, ...] | None = None
     ) -> tuple[op.Input, Partitioning]:
         """Route an input so that rows that agree on all `allowed` expressions meet."""
-        if built.partitioning.mode == "single":
-            return self._local(built), SINGLE
+        if self._keeps_order or built.partitioning.mode == "single":
+            return self._to_single(built), SINGLE
         fits = all(any(key in allowed for key in position) for position in built.partitioning.keys)
         if built.partitioning.mode == "hash" and fits:
             return self._local(built), built.partitioning
@@ -445,7 +461,8 @@ class Builder:
         if all(edge.route == "local" and operator.placement == "source" for edge, operator in below):
             return "source", 0
         edge, operator = below[0]
-        return operator.placement if edge.route == "local" else edge.route, _arrival_level(edge, operator)
+        level = max(_arrival_level(each, producer) for each, producer in below)
+        return operator.placement if edge.route == "local" else edge.route, level
 
 
 def _arrival_level(edge: op.Input, operator: op.Operator) -> int:
@@ -464,18 +481,6 @@ def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
         column if column.nullable == f.nullable else column.model_copy(update={"nullable": f.nullable})
         for column, f in zip(given, node.schema, strict=True)
     ]
-
-
-def _in_source_order(stream: Rel) -> bool:
-    """Tell whether the elements of an instant come in the order of a source."""
-    while isinstance(stream, bound.Filter | bound.Project):
-        stream = stream.input
-    if isinstance(stream, bound.RelToStream):
-        relation = stream.input
-        while isinstance(relation, bound.Filter | bound.Project):
-            relation = relation.input
-        return isinstance(relation, bound.Window) and _in_source_order(relation.input)
-    return isinstance(stream, bound.StreamScan)
 
 
 def _sources(builder: Builder, node: Rel) -> tuple[str, ...]:

@@ -39,11 +39,33 @@ def runs_in_one_bucket(rel: Rel) -> bool:
             return False
         case bound.Window(spec=bound.RowsSpec()) | bound.TopN():
             return True
+        case bound.Window(spec=bound.PartitionRowsSpec()) if counts_in_source_order(rel):
+            return True
         case bound.Aggregate(keys=()):
             return True
         case KeyedJoin(left_keys=()) | StreamJoin(left_keys=()):
             return True
     return any(runs_in_one_bucket(below) for below in bound.direct_inputs(rel))
+
+
+def in_source_order(stream: Rel) -> bool:
+    """Tell whether the elements of an instant come in the order of a source."""
+    while isinstance(stream, bound.Filter | bound.Project):
+        stream = stream.input
+    if isinstance(stream, bound.RelToStream):
+        relation = stream.input
+        while isinstance(relation, bound.Filter | bound.Project):
+            relation = relation.input
+        return isinstance(relation, bound.Window) and in_source_order(relation.input)
+    return isinstance(stream, bound.StreamScan)
+
+
+def counts_in_source_order(window: bound.Window) -> bool:
+    """Tell whether a window counts elements of a derived stream that has the order of its source."""
+    stream = window.input
+    while isinstance(stream, bound.Filter | bound.Project):
+        stream = stream.input
+    return not isinstance(stream, bound.StreamScan) and in_source_order(window.input)
 
 
 def split_demand(node: KeyedJoin, demand: Demand) -> tuple[set[Expr], set[Expr]]:

@@ -210,7 +210,7 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
         version=FORMAT_VERSION,
         queries=tuple(names),
         operators=tuple(operators.values()),  # type: ignore[arg-type]
-        queues=tuple(_queues(operators)),
+        queues=tuple(queues_between(operators)),
         synopses=tuple(stub.synopsis for stub in stubs.values()),
         stores=tuple(_stores(stubs.values())),
         paths=tuple(paths),
@@ -218,7 +218,8 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
     )
 
 
-def _queues(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:
+def queues_between(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:
+    """Yield a queue for each operator that others read."""
     readers: dict[str, list[str]] = {}
     for operator in operators.values():
         for port, edge in enumerate(operator.inputs):

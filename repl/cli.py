@@ -13,15 +13,20 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cql import ast
-from cql.catalog import Catalog
+from cql.catalog import Catalog, QueryDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
-from cql.session import Outcome, Session
+from cql.session import Listing, Outcome, Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source, Span
+
+if TYPE_CHECKING:
+    from runtime.statistics import Figures
 
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
 
@@ -33,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(arguments)
+        code = _run(arguments, is_whole_process=argv is None)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -50,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return RUN_FAILED
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], is_whole_process: bool) -> int:
     # A file name may hold bytes that the output's encoding has no character for.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -60,6 +65,7 @@ def _run(arguments: list[str]) -> int:
         settings = _settings(parser, options.set)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else WRONG_USAGE
+    options.is_whole_process = is_whole_process
     commands = {"check": _check, "run": _run_script, "explain": _explain, "repl": _shell}
     return commands[options.command](options, settings)
 
@@ -80,35 +86,119 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
+    """Check a whole script, then answer its questions and run its queries in order."""
     source = Source(_shown(options.file), "")
     try:
         source = _read(options.file)
         session = Session(Catalog(settings=settings))
-        for outcome in session.run(source.text, source.name):
-            _print_answer(outcome, session.catalog)
+        outcomes = session.run(source.text, source.name)
+        script = _Script(options, _places(outcomes))
+        for outcome in outcomes:
+            script.carry_out(outcome, session.catalog)
+        script.start(session.catalog)
     except CqlError as error:
         return _report(error.within(source))
-    if not session.catalog.queries:
-        return DONE
-    return _not_yet(
-        "run",
-        "queries cannot be run yet: the runtime is not part of this version",
-        f"cql explain {options.file} shows the plan of what the script registers",
-    )
+    except _NotYet as missing:
+        return _not_yet("run", *missing.args)
+    return DONE
 
 
-def _print_answer(outcome: Outcome, catalog: Catalog) -> None:
-    """Print what SHOW, DESCRIBE and EXPLAIN answer; other statements answer nothing."""
-    if outcome.listing is not None:
-        rows = [outcome.listing.columns, *outcome.listing.rows]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(outcome.listing.columns))]
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        print()
-    elif isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
-        from planner.explain.statement import explain_statement
+class _NotYet(Exception):
+    """Something that this version does not have: what, and what to do instead."""
 
-        print(explain_statement(outcome.statement.form, outcome.request, catalog))
+
+class _Script:
+    """A script that is being run. START runs the queries registered so far, the end of the script those after it."""
+
+    def __init__(self, options: argparse.Namespace, places: Mapping[tuple[str, str], Span]) -> None:
+        self._options = options
+        self._places = places
+        self._started: list[QueryDef] = []
+        self._figures: list[Figures] = []
+        self._answers = sys.stdout if options.output == "table" else sys.stderr
+        self._separator = ""
+
+    def carry_out(self, outcome: Outcome, catalog: Catalog) -> None:
+        """Print what SHOW, DESCRIBE and EXPLAIN answer, and run what START asks for.
+
+        Answers are no JSON lines: where these are asked for, they go to standard error.
+        """
+        if outcome.listing is not None:
+            self._answer(_listed(outcome.listing))
+        elif isinstance(outcome.request, Catalog):
+            self.start(outcome.request)
+        elif isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
+            from planner.explain.statement import explain_statement
+
+            self._answer(explain_statement(outcome.statement.form, outcome.request, catalog))
+        elif isinstance(outcome.statement, ast.Show):
+            from runtime.local import statistics_listing
+
+            self._answer(_listed(statistics_listing(self._figures)))
+
+    def _answer(self, text: str) -> None:
+        print(self._separator + text, file=self._answers)
+        self._separator = ""
+
+    def start(self, catalog: Catalog) -> None:
+        """Run the queries of a catalog that have not been run, to the end of their sources."""
+        queries = [query for query in catalog.queries.values() if not any(query is each for each in self._started)]
+        if not queries:
+            return
+        if self._options.engine == "spark":
+            raise _NotYet(
+                "queries cannot be run on Spark yet",
+                f"cql run {self._options.file} --engine local runs them in this process",
+            )
+        if self._options.is_whole_process:
+            _hide_pandas()
+        from runtime.local import LocalRun
+
+        self._started += queries
+        print(self._separator, end="", file=self._answers)
+        with LocalRun(catalog, queries, output=self._options.output, places=self._places) as run:
+            run.drain()
+        prints = any(query.sink is None or query.sink.format == "console" for query in queries)
+        self._separator = "\n" if prints and self._options.output == "table" else ""
+        self._figures += run.statistics()
+        for line in run.losses():
+            _complain(line)
+
+
+def _places(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], Span]:
+    """Return where a script says what tables are read from, and queries written to."""
+    places: dict[tuple[str, str], Span] = {}
+    for outcome in outcomes:
+        statement, definition = outcome.statement, outcome.definition
+        if definition is not None:
+            ends = getattr(statement, "source", None) or getattr(statement, "sink", None) or statement
+            kind = "query" if isinstance(definition, QueryDef) else "table"
+            places[kind, definition.name.casefold()] = ends.span
+    return places
+
+
+def _hide_pandas() -> None:
+    """Let PyArrow find that there is no pandas, which it would load, slowly, to make an array of a list."""
+    if "pandas" not in sys.modules:
+        import pyarrow
+
+        sys.meta_path.insert(0, _NoPandas())
+        pyarrow.array([])
+        del sys.meta_path[0]
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def _listed(listing: Listing) -> str:
+    """Return a listing as aligned lines."""
+    rows = [listing.columns, *listing.rows]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(listing.columns))]
+    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in cells)
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
@@ -309,7 +399,7 @@ def _parser() -> argparse.ArgumentParser:
             parents=[debug],
         )
 
-    _add_run(command("run", f"execute a script {_NOT_YET}", "cql run auction.cql --engine local --output jsonl"))
+    _add_run(command("run", "execute a script", "cql run auction.cql --engine local --output jsonl"))
     _add_check(command("check", "parse and bind scripts, and report all errors", "cql check a.cql b.cql"))
     _add_explain(
         command(
@@ -330,7 +420,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("spark", "local"),
         default="spark",
-        help="where the script runs: on Spark (the default), or in this process",
+        help=f"where the script runs: on Spark (the default) {_NOT_YET}, or in this process",
     )
     run.add_argument(
         "--output",

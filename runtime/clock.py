@@ -6,11 +6,14 @@ input that has ended no longer holds up the others, and no time passes after the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from planner import operators as op
+from planner.plan import Plan
 from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints
 
 
@@ -38,6 +41,13 @@ class SourceTime:
             self.recent.append(np.unique(batch.start))
 
 
+def clock_of(plan: Plan) -> SourceClock:
+    """Return the clock of a plan's sources, watching those that an Rstream follows."""
+    watched = [t.source for each in plan.operators if isinstance(each, op.RStream) for t in each.clock]
+    sources = [each for each in plan.operators if isinstance(each, op.Source)]
+    return SourceClock([(each.id, each.time is not None) for each in sources], watched)
+
+
 class SourceClock:
     """The instants of all sources of a network."""
 
@@ -52,8 +62,9 @@ class SourceClock:
 
     @property
     def beginning(self) -> int:
-        """The first instant of any source; 0 without timed sources."""
-        return min((each.first for each in self.timed if each.first is not None), default=0)
+        """The first instant of any source, FOREVER as long as there is none; 0 without timed sources."""
+        firsts = (each.first for each in self.timed if each.first is not None)
+        return min(firsts, default=FOREVER if self.timed else 0)
 
     @property
     def has_begun(self) -> bool:
@@ -90,6 +101,16 @@ class SourceClock:
         for source in self.sources.values():
             if source.recent:
                 source.recent = [each for each in source.recent if each[-1] >= instant]
+
+    def position(self) -> dict[str, list[int | bool | None]]:
+        """Return what is known of each source, without the instants that are remembered."""
+        return {name: [each.until, each.first, each.last, each.has_ended] for name, each in self.sources.items()}
+
+    def resume(self, position: Mapping[str, Sequence[Any]]) -> None:
+        """Go on from what was known before."""
+        for name, known in position.items():
+            source = self.sources[name]
+            source.until, source.first, source.last, source.has_ended = known
 
     def span(self, sources: Iterable[str]) -> tuple[int | None, int]:
         """Return the first and the last instant of a query with some sources; None and FOREVER while not known."""

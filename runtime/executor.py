@@ -7,7 +7,7 @@ the size of chunks, on sharing, or on how the input was cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -18,8 +18,9 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints, concat, empty_batch
-from runtime.clock import SourceClock
+from runtime.clock import SourceClock, clock_of
 from runtime.operators import Context, Operator, make_operator
+from runtime.operators.aggregate import Aggregate
 from runtime.operators.streams import RStream, netted_changes
 from runtime.queues import Queue
 from runtime.scheduling import Ready, scheduler
@@ -34,7 +35,9 @@ class Executor:
     """A plan at work.
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
-    breaking the rules of batches.
+    breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
+    they are, and `query_sources` names the sources of the clock that each query is about. What the operators of `taps`
+    put out can be taken as it is.
     """
 
     def __init__(
@@ -45,17 +48,19 @@ class Executor:
         policy: str = "chain",
         chunk_rows: int = CHUNK_ROWS,
         check: bool = False,
+        clock: SourceClock | None = None,
+        query_sources: Mapping[str, Sequence[str]] | None = None,
+        taps: Iterable[str] = (),
     ) -> None:
         self.plan = plan
         self._chunk_rows = chunk_rows
         self._check = check
         self._types = {each.id: tuple(arrow_type(c.type) for c in each.columns) for each in plan.operators}
-        watched = [t.source for each in plan.operators if isinstance(each, op.RStream) for t in each.clock]
-        sources = [each for each in plan.operators if isinstance(each, op.Source)]
-        self.clock = SourceClock([(each.id, each.time is not None) for each in sources], watched)
+        self._keeps_clock = clock is None
+        self.clock = clock_of(plan) if clock is None else clock
         self._static: dict[str, ChangeBatch] = {}
-        self.stores, stubs = make_stubs(plan, self._types)
-        context = Context(self.clock, functions or {}, self._types, stubs, final_ends(plan), netted(plan))
+        self.stores, self.stubs = make_stubs(plan, self._types)
+        context = Context(self.clock, functions or {}, self._types, self.stubs, final_ends(plan), netted(plan))
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
         }
@@ -72,22 +77,22 @@ class Executor:
         self._waiting: dict[str, Ready] = {}
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
         self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
-        self._query_sources = {
-            each.query: [below.id for below in plan.below(each) if isinstance(below, op.Source)]
-            for each in plan.operators
-            if isinstance(each, op.Output)
-        }
+        self._query_sources = sources_of_queries(plan) if query_sources is None else query_sources
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0
+        self._has_begun = False
+        self._tapped: dict[str, list[ChangeBatch]] = {each: [] for each in taps}
 
     # Input
 
     def push(self, source: str, batch: ChangeBatch) -> None:
         """Hand over the next batch of a stream or of a relation that changes."""
-        self.clock.sources[source].note(batch)
+        if self._keeps_clock:
+            self.clock.sources[source].note(batch)
         self._enter(source, batch)
-        self._pass_time()
+        if self._keeps_clock:
+            self._pass_time()
 
     def push_static(self, source: str, columns: tuple[pa.Array, ...]) -> None:
         """Hand over the contents of a static relation."""
@@ -109,6 +114,7 @@ class Executor:
         """Move on the sources that have nothing to say themselves."""
         if not self.clock.has_begun:
             return
+        self.begin()
         until, beginning = self.clock.passed, self.clock.beginning
         if until <= beginning:
             return
@@ -119,6 +125,16 @@ class Executor:
             released = not source.is_timed and name not in self._static and self._heartbeats[name] > BEGINNING
             if (source.has_ended or released) and self._heartbeats[name] < until:
                 self._put(name, empty_batch(self._types[name], until), self._arrivals)
+
+    def begin(self) -> None:
+        """Tell those who wait for it that the first instant is known."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for name, operator in self._operators.items():
+            if isinstance(operator, Aggregate) and operator.is_always_there:
+                heartbeat = empty_batch(operator.input_types[0], operator.heartbeats[0])
+                self._put(name, operator.process(0, heartbeat), self._arrivals)
 
     # Work
 
@@ -153,6 +169,8 @@ class Executor:
         if not len(batch) and batch.until == since:
             return
         self._heartbeats[producer] = batch.until
+        if producer in self._tapped:
+            self._tapped[producer].append(batch)
         node = self.plan.by_id[producer]
         if isinstance(node, op.Output):
             self._results[node.query].add(batch)
@@ -185,6 +203,66 @@ class Executor:
             return empty_batch(self._types[output.id], results.until)
         return _within(results.take(self._types[output.id]), first, last, self.clock.beginning, output.is_stream)
 
+    def take_tapped(self, operator: str) -> list[ChangeBatch]:
+        """Take what a tapped operator has put out since the last time."""
+        batches, self._tapped[operator] = self._tapped[operator], []
+        return batches
+
+    # Keeping
+
+    @property
+    def operators(self) -> Mapping[str, Operator]:
+        """All operators but sources, by id."""
+        return self._operators
+
+    def position(self) -> dict[str, Any]:
+        """Return how far everything has come, as JSON has it; nothing may be waiting in queues."""
+        assert not self._waiting, "a position is that of an executor that has processed everything"
+        return {
+            "clock": self.clock.position(),
+            "heartbeats": dict(self._heartbeats),
+            "ports": {name: list(operator.heartbeats) for name, operator in self._operators.items()},
+            "stores": {name: store.length for name, store in self.stores.items()},
+            "stubs": {name: [stub.seen, stub.told, stub.needed] for name, stub in self.stubs.items()},
+            "results": {query: results.until for query, results in self._results.items()},
+        }
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """Go on from a position; stores and operators are loaded next."""
+        self.clock.resume(position["clock"])
+        self._heartbeats.update(position["heartbeats"])
+        for name, heartbeats in position["ports"].items():
+            self._operators[name].heartbeats = list(heartbeats)
+        for query, until in position["results"].items():
+            self._results[query].until = until
+
+    def rows_on_hold(self) -> dict[str, pa.RecordBatch | None]:
+        """Return the rows that wait for a first instant to be known, None where there are none.
+
+        They are static relations, results, and the instants of sources that an Rstream follows.
+        """
+        held: dict[str, pa.RecordBatch | None] = {}
+        for name, source in self.clock.sources.items():
+            if not source.is_timed:
+                held[f"static/{name}"] = _table(self._static[name].columns) if name in self._static else None
+            elif source.is_watched:
+                held[f"instants/{name}"] = _table([np.concatenate(source.recent)]) if source.recent else None
+        for query, results in self._results.items():
+            held[f"result/{query}"] = results.to_table()
+        return held
+
+    def hold(self, name: str, rows: pa.RecordBatch) -> None:
+        """Take over rows that were on hold."""
+        kind, _, owner = name.partition("/")
+        match kind:
+            case "static":
+                start = np.zeros(len(rows), np.int64)
+                self._static[owner] = ChangeBatch(tuple(rows.columns), start, None, None, BEGINNING)
+            case "instants":
+                self.clock.sources[owner].recent = [np.asarray(rows.column(0))]
+            case "result":
+                self._results[owner].from_table(rows)
+
     def statistics_now(self) -> Snapshot:
         """Return all figures as they are now."""
         for name, operator in self._operators.items():
@@ -192,6 +270,15 @@ class Executor:
         for name, store in self.stores.items():
             self.statistics.stores[name].record(len(store), store.nbytes)
         return self.statistics.snapshot()
+
+
+def sources_of_queries(plan: Plan) -> dict[str, list[str]]:
+    """Return the sources that each query of a plan is about."""
+    return {
+        each.query: [below.id for below in plan.below(each) if isinstance(below, op.Source)]
+        for each in plan.operators
+        if isinstance(each, op.Output)
+    }
 
 
 class _Results:
@@ -206,9 +293,25 @@ class _Results:
         if len(batch):
             self._batches.append(batch)
 
+    def to_table(self) -> pa.RecordBatch | None:
+        """Return its rows, with their instants and weights first; None if there are none."""
+        if not self._batches:
+            return None
+        batch = concat(self._batches)
+        return _table([batch.start, batch.weights, *batch.columns])
+
+    def from_table(self, rows: pa.RecordBatch) -> None:
+        """Take over rows."""
+        start, weight, *columns = rows.columns
+        self._batches = [ChangeBatch(tuple(columns), np.asarray(start), None, np.asarray(weight), self.until)]
+
     def take(self, types: tuple[pa.DataType, ...]) -> ChangeBatch:
         batches, self._batches = self._batches, []
         return concat(batches).with_until(self.until) if batches else empty_batch(types, self.until)
+
+
+def _table(columns: Sequence[Any]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(each) for each in columns], names=[f"c{at}" for at in range(len(columns))])
 
 
 def _within(batch: ChangeBatch, first: int, last: int, beginning: int, is_stream: bool) -> ChangeBatch:

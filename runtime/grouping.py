@@ -23,6 +23,7 @@ from runtime.slots import SlotTable
 Lanes = dict[str, Ints]
 
 _EXACT_IN_DOUBLE = 2**52
+_FEWEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class TimedGroups:
 
     def sweep_unused(self, lanes: Sequence[str]) -> Ints:
         """Give up, from time to time, the slots whose lanes are all 0 and which nothing is to happen to."""
-        if len(self.table) < 2 * self._used_after_sweep + 1024:
+        if len(self.table) < 2 * self._used_after_sweep + _FEWEST:
             return np.empty(0, np.int64)
         unused = self.table.in_use()
         for lane in lanes:

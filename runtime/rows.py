@@ -260,6 +260,24 @@ def repeated(columns: Columns, times: Ints) -> Columns:
     return take(columns, np.repeat(np.arange(len(times)), times))
 
 
+def remaining(number: Ints, weights: Ints, total: Ints) -> Ints:
+    """Return what is left of each change so that those of one row add up to their total.
+
+    Of equal rows that enter, the last ones remain, of those that leave, the first: what leaves came first.
+    """
+    left = np.zeros(len(weights), np.int64)
+    for sign, order in ((1, np.arange(len(weights))[::-1]), (-1, np.arange(len(weights)))):
+        mine = order[(np.sign(weights[order]) == sign) & (np.sign(total[number[order]]) == sign)]
+        by_row = mine[np.argsort(number[mine], kind="stable")]
+        size = np.abs(weights[by_row])
+        before = np.cumsum(size) - size
+        rows = number[by_row]
+        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])) if len(rows) else np.empty(0, np.int64)
+        before -= np.repeat(before[first], np.diff(np.append(first, len(rows))))
+        left[by_row] = sign * np.clip(np.abs(total[rows]) - before, 0, size)
+    return left
+
+
 def expand_ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     """Return, for ranges of integers, all their members, and which range each is from.
 

@@ -87,6 +87,14 @@ class SlotTable:
 
     def add_lanes(self, names: Sequence[str]) -> list[str]:
         """Make room for lanes and return those that are new."""
+        new = self._make_lanes(names)
+        if new and self._bases:
+            # The log has the names of all lanes, even before a group has a value in them.
+            keys, remembered = ([pa.nulls(0, t) for t in types] for types in (self._key_types, self._remembered_types))
+            self._append(np.empty(0, np.int64), tuple(keys), tuple(remembered))
+        return new
+
+    def _make_lanes(self, names: Sequence[str]) -> list[str]:
         new = [name for name in names if name not in self._lanes]
         for name in new:
             self._lanes[name] = np.zeros(len(self._place), np.int64)
@@ -273,7 +281,7 @@ class SlotTable:
             self._place[slots] = base + np.arange(len(slots))
             for column_name in chunk.schema.names:
                 if column_name.startswith("lane "):
-                    self.add_lanes([column_name[5:]])
+                    self._make_lanes([column_name[5:]])
                     self._lanes[column_name[5:]][slots] = np.asarray(chunk.column(column_name))
             base += len(slots)
             self._log_rows += len(slots)

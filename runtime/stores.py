@@ -23,7 +23,7 @@ from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, t
 from runtime.chunks import Delta
 from runtime.indexes import CodeRuns
 from runtime.lifetimes import earlier, range_lifetime
-from runtime.rows import Codes, distinct_rows, row_codes, valid_rows
+from runtime.rows import Codes, distinct_rows, remaining, row_codes, valid_rows
 
 KeysOf = Callable[[Columns, int], Columns]
 """Computes the key columns of rows."""
@@ -262,7 +262,7 @@ class Store:
             self._join_parts()
 
     def _rewrite(self) -> None:
-        """Leave out what has ended, and add up equal rows."""
+        """Leave out what has ended and what cancels."""
         needed = min(stub.needed for stub in self._stubs)
         kept = np.flatnonzero(self.end.values > needed) + self.base
         rows = _consolidated(self.rows(kept), self.start.at(kept), self.end.at(kept), self.weight.at(kept), needed)
@@ -302,7 +302,7 @@ class Store:
         return made
 
     def _chunk(self, part: Part) -> pa.RecordBatch:
-        numbers = [each.values[part.first - self.base : part.last + 1 - self.base] for each in self._numbers]
+        numbers = [each.values[part.first - self.base : part.last + 1 - self.base].copy() for each in self._numbers]
         names = [*("start", "end", "weight")[: len(numbers)], *(f"c{at}" for at in range(len(part.columns)))]
         return pa.record_batch([*(pa.array(each) for each in numbers), *part.columns], names=names)
 
@@ -414,14 +414,15 @@ class Stub:
 def _consolidated(
     columns: Columns, start: Ints, end: Ints, weight: Ints, needed: int
 ) -> tuple[Columns, Ints, Ints, Ints]:
-    """Return rows with equal ones added up where they are alive from the needed instant on, and zeros left out."""
+    """Return rows without those that cancel where they are alive from the needed instant on."""
     begun = np.maximum(start, needed)
     lives = (pa.array(begun), pa.array(end))
     number, first = distinct_rows((*lives, *columns), len(start))
     total = np.zeros(len(first), np.int64)
     np.add.at(total, number, weight)
-    kept = np.sort(first[total != 0])
-    return take(columns, kept), begun[kept], end[kept], total[number[kept]]
+    left = remaining(number, weight, total)
+    kept = np.flatnonzero(left)
+    return take(columns, kept), begun[kept], end[kept], left[kept]
 
 
 def _one_chunk(array: pa.ChunkedArray) -> pa.Array:

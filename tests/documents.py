@@ -4,13 +4,14 @@
 |---|---|
 | `sql` | run as a script, and its queries planned; the blocks of a document share a catalog |
 | `sql fresh` | the same on a catalog of its own |
+| `sql run` | run by `cql run --engine local`; `sql run jsonl` asks for JSON lines |
 | `sql error E401` | has to fail, with this code and no other; changes nothing |
-| `stream` | run on a catalog of its own; has to be recognised as a STREAM script |
+| `stream` | run on a catalog of its own; has to be recognised as a STREAM script; `stream run` as with `sql` |
 | `python` | executed; the blocks of a document share their names, and `sql` uses their variable `catalog` |
 | `sh` | not run; the commands and options of cql, the targets of make, and paths have to exist |
 | `syntax` | not run; its words in capitals have to be words of the grammar |
 | `instants` | a table of worked instants (`tests/worked_instants.py`) |
-| `text`, or nothing | what the block before it prints: errors or EXPLAIN of `sql`, the output of `python`; |
+| `text`, or nothing | what the block before it prints: errors or EXPLAIN of `sql`, the output of `python` and `run`; |
 | | an error that stands alone has to have a known code and its caret at its column |
 
 Anything else is reported, so that nothing goes unchecked. Blocks run in `tests/fixtures/documents`.
@@ -23,6 +24,8 @@ import difflib
 import io
 import re
 import shlex
+import shutil
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -120,6 +123,8 @@ class Document:
                 expected = error["code"] if error else None
             case ("fresh",):
                 expected = None
+            case ("run", *form):
+                return self._ran(at, *form)
             case ("error", code):
                 expected = code
             case _:
@@ -139,8 +144,23 @@ class Document:
     def _stream(self, at: int) -> str | None:
         if not is_stream_script(self.blocks[at].text):
             return "this is not recognised as a STREAM script"
+        if self.blocks[at].words[1:] == ("run",):
+            return self._ran(at)
         self._printed, codes = _outcome(Catalog(), self.blocks[at].text, self.name)
         return self._printed if codes else None
+
+    def _ran(self, at: int, *form: str) -> str | None:
+        """Run a script on the local engine, in a copy of the folder, so that it may write files."""
+        options = [word for each in form for word in ("--output", each)]
+        printed = io.StringIO()
+        with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+            shutil.copytree(FOLDER, name, dirs_exist_ok=True)
+            Path("script.cql").write_text(self.blocks[at].text, encoding="utf-8")
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                code = main(["run", "script.cql", "--engine", "local", *options])
+        self._printed = printed.getvalue()
+        is_meant = _ERROR.match(self._printed_below(at) or "") is not None
+        return None if (code == 0) is not is_meant else f"this ends with {code}\n{self._printed}"
 
     def _python(self, at: int) -> str | None:
         block = self.blocks[at]

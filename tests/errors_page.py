@@ -100,6 +100,10 @@ FIXES = {
     ),
     Code.BAD_FILE: "Write the file again, or correct the columns or the format in the definition of its table.",
     Code.CANNOT_WRITE: "Choose another path, or see to it that the folder can be written to.",
+    Code.FUNCTION_FAILED: (
+        "Correct the function: the message says which arguments it failed on. It has to return a value of its type, "
+        "or None for NULL."
+    ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
@@ -110,6 +114,7 @@ ELSEWHERE = {
     Code.BAD_DATA: "tests of the readers",
     Code.BAD_FILE: "tests of the readers",
     Code.CANNOT_WRITE: "tests of the writers",
+    Code.FUNCTION_FAILED: "tests of the Python API",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

@@ -88,6 +88,12 @@ WRONG = {
     "sql": ("```sql\nSELECT v FROM nowhere;\n```", "E201"),
     "sql without its error": ("```sql error E401\nSET range_bounds = closed;\n```", "it does not fail"),
     "sql with another error": ("```sql error E401\nSELECT v FROM nowhere;\n```", "has to fail with E401"),
+    "run that fails": ("```sql run\nSELECT v FROM nowhere;\n```", "E201"),
+    "run that prints": (
+        "```sql run\nCREATE RELATION R (s STRING, d DOUBLE, t INT) FROM csv OPTIONS (path 'readings.csv', header true);"
+        "\nSELECT SUM(t) AS n FROM R;\n```\n```text\nq1 (relation)\nts     n\n 0  +  8\n```",
+        "+ 0  +  7",
+    ),
     "stream": ("```stream\nSELECT v FROM S;\n```", "not recognised"),
     "python": ("```python\nassert 1 == 2\n```", "AssertionError"),
     "printed": ("```python\nprint(1)\n```\n```text\n2\n```", "+1"),

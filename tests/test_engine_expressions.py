@@ -27,7 +27,8 @@ from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, UserCall
 from cql.bound.relations import expressions
 from cql.functions.scalars import EXTRACT_FIELDS, SCALARS, TRUNC_UNITS
 from cql.types import DataType, Kind, castable, decimal
-from runtime.expressions import UserFunctionFailed, compile_expression, compile_predicate, compile_projection
+from runtime.expressions import compile_expression, compile_predicate, compile_projection
+from runtime.failures import UserFunctionFailed
 from runtime.expressions.program import KERNELS
 from runtime.types import arrow_type
 from tests.definition import Value, user_code

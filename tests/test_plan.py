@@ -142,7 +142,9 @@ def test_windows_of_different_lengths_share_one_store(catalog: cql.Catalog) -> N
         c="SELECT S1.A FROM S1 [Range 500], S2 [Now] WHERE S1.A = S2.A",
     )
     logs = [store for store in plan.stores if store.kind == "log" and "source" in store.rows_of]
-    assert sorted(len(store.stubs) for store in logs) == [2, 5], "what slides moves its tuples and has a store of its own"
+    assert sorted(len(store.stubs) for store in logs) == [2, 5], (
+        "what slides moves its tuples and has a store of its own"
+    )
 
 
 def test_windows_partitioned_by_different_keys_do_not_share(catalog: cql.Catalog) -> None:

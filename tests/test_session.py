@@ -112,7 +112,6 @@ BAD_STATEMENTS: dict[str, list[tuple[str, str]]] = {
     "SET empty_aggregate = 1 + 1": [("BAD_OPTION_VALUE", "1 + 1")],
     "SET empty_aggregate = NULL": [("BAD_OPTION_VALUE", "NULL")],
     "SHOW NOTHING": [("UNKNOWN_OPTION", "NOTHING")],
-    "SHOW STATS": [("NOT_AVAILABLE", "STATS")],
     "DESCRIBE nothing": [("UNKNOWN_TABLE", "nothing")],
     "EXPLAIN QUERY nothing": [("UNKNOWN_QUERY", "nothing")],
     "EXPLAIN SELECT zz FROM S": [("UNKNOWN_COLUMN", "zz")],
@@ -125,7 +124,7 @@ def test_a_statement_that_is_wrong_changes_nothing(statement: str) -> None:
     assert failure(statement) == BAD_STATEMENTS[statement]
 
 
-@pytest.mark.parametrize("statement", [s for s in BAD_STATEMENTS if not s.startswith("SHOW STATS")])
+@pytest.mark.parametrize("statement", BAD_STATEMENTS)
 def test_a_single_statement_that_fails_changes_nothing(statement: str) -> None:
     running = session()
     before = running.catalog.to_json()
@@ -310,6 +309,18 @@ def test_show_settings_tells_values_and_choices() -> None:
 @pytest.mark.parametrize("what", [what for what in SHOWABLE if what != "STATS"])
 def test_everything_showable_can_be_shown_of_nothing(what: str) -> None:
     listing(f"SHOW {what}", Session())
+
+
+def test_what_runs_is_left_to_the_caller() -> None:
+    running = session()
+    first, *_, start, _, stats, stop = running.run(
+        "SELECT a FROM S; SET sharing = off; START; SELECT b FROM S; SHOW STATS; STOP"
+    )
+    assert isinstance(start.request, Catalog)
+    assert list(start.request.queries.values()) == [first.definition]
+    assert start.request.settings.sharing == "off"
+    for outcome in (stats, stop):
+        assert outcome.definition is outcome.listing is outcome.request is None
 
 
 @pytest.mark.parametrize(

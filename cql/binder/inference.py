@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cql import types as t
 from cql.catalog import ColumnModel, External
 from cql.errors import Code, fail
-from cql.source import Span
+from cql.source import NO_SPAN, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def infer_columns(source: External, span: Span) -> list[ColumnModel]:
     except (ValueError, TypeError, NotImplementedError) as error:
         raise fail(Code.CANNOT_INFER, f"no columns can be read from '{place}': {error}", span) from None
     _check_names(schema.names, place, span)
-    return [ColumnModel(name=field.name, type=_type(field.type, field.name, span)) for field in schema]
+    return [ColumnModel(name=field.name, type=column_type(field.type, field.name, span)) for field in schema]
 
 
 def _check_names(names: Sequence[str], place: str, span: Span) -> None:
@@ -110,7 +110,8 @@ def _parquet_schema(path: Path, options: dict[str, str]) -> pa.Schema:
     return parquet.read_schema(path)
 
 
-def _type(arrow_type: Any, name: str, span: Span) -> t.DataType:
+def column_type(arrow_type: Any, name: str, span: Span = NO_SPAN) -> t.DataType:
+    """Return the type of values that Arrow has in a column; raises if CQL has none for them."""
     import pyarrow as pa
 
     if pa.types.is_boolean(arrow_type):
@@ -124,7 +125,7 @@ def _type(arrow_type: Any, name: str, span: Span) -> t.DataType:
     if pa.types.is_floating(arrow_type):
         return t.DOUBLE
     if pa.types.is_dictionary(arrow_type):
-        return _type(arrow_type.value_type, name, span)
+        return column_type(arrow_type.value_type, name, span)
     if pa.types.is_decimal(arrow_type) and 0 <= arrow_type.scale <= arrow_type.precision <= t.MAX_PRECISION:
         return t.decimal(arrow_type.precision, arrow_type.scale)
     if pa.types.is_timestamp(arrow_type) or pa.types.is_date(arrow_type):

@@ -7,6 +7,6 @@ the rare ones once per distinct value.
 """
 
 from runtime.expressions.program import compile_expression, compile_predicate, compile_projection
-from runtime.expressions.user import Functions, UserFunctionFailed
+from runtime.expressions.user import Functions
 
-__all__ = ["Functions", "UserFunctionFailed", "compile_expression", "compile_predicate", "compile_projection"]
+__all__ = ["Functions", "compile_expression", "compile_predicate", "compile_projection"]

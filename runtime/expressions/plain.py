@@ -48,7 +48,7 @@ def _fit_decimal(exact: Decimal, data_type: DataType) -> Decimal | None:
     if not exact.is_finite() or exact.adjusted() > whole:
         return None
     rounded = exact.quantize(Decimal(1).scaleb(-data_type.scale), context=EXACT)
-    return rounded if abs(rounded) < 10**whole else None
+    return rounded if rounded.copy_abs() < 10**whole else None
 
 
 # Numbers

@@ -7,7 +7,7 @@ has to be a value of their type, or a number that is then fitted into it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
@@ -19,25 +19,12 @@ from cql.types import DataType, Kind
 from runtime.expressions.distinct import per_distinct
 from runtime.expressions.plain import fit, from_datetime, to_datetime
 from runtime.expressions.values import Datum, Kernel, Value
+from runtime.failures import UserFunctionFailed
 
 Functions = Mapping[str, Callable[..., Any]]
 """The code of user functions by their names in the catalog."""
 
 NO_FUNCTIONS: Functions = MappingProxyType({})
-
-
-class UserFunctionFailed(Exception):
-    """A user function that raised, or returned what is no value of its type; it ends the run."""
-
-    def __init__(self, function: str, arguments: Sequence[Any], cause: Exception) -> None:
-        super().__init__(function, arguments, cause)
-        self.function = function
-        self.arguments = tuple(arguments)
-        self.cause = cause
-
-    def __str__(self) -> str:
-        given = ", ".join(map(repr, self.arguments))
-        return f"{self.function}({given}) failed: {type(self.cause).__name__}: {self.cause}"
 
 
 def user_function(call: UserCall, code: Callable[..., Any]) -> Kernel:

@@ -143,7 +143,7 @@ def decimal_value(number: str | int | Decimal, data_type: DataType) -> Decimal |
         rounded = value.quantize(Decimal(1).scaleb(-data_type.scale), context=_EXACT)
     except InvalidOperation:
         return None
-    return rounded if abs(rounded) < 10**whole_digits else None
+    return rounded if rounded.copy_abs() < 10**whole_digits else None
 
 
 def _decoded(value: bytes) -> str | None:

@@ -21,7 +21,7 @@ from runtime.aggregates.cells import Cells
 from runtime.aggregates.extremes import ExtremeCall, extreme_call
 from runtime.aggregates.lanes import LINEAR, LinearCall, linear_call
 from runtime.aggregates.user import UserCall, user_call
-from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
+from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
 from runtime.grouping import Lanes, Sums, TimedGroups
@@ -150,6 +150,17 @@ class Aggregate(Operator):
         return _Sum(at, call, functions)
 
     @property
+    def until(self) -> int:
+        """The instant before which it is complete: a row that is always there comes with the first instant of all."""
+        if self.is_always_there and not self.context.clock.has_begun:
+            return BEGINNING
+        return super().until
+
+    @property
+    def is_always_there(self) -> bool:
+        return self.node.empty_row is EmptyRow.ALWAYS
+
+    @property
     def nbytes(self) -> int:
         values = (call.values.nbytes for call in self._calls if isinstance(call, _DistinctSum | _Looking))
         return self._groups.nbytes + sum(values)
@@ -194,7 +205,7 @@ class Aggregate(Operator):
 
     def _empty_row_since(self) -> int | None:
         clock = self.context.clock
-        if self.node.empty_row is EmptyRow.ALWAYS:
+        if self.is_always_there:
             return clock.beginning
         seen = [clock.first_instant(source) for source in self.node.seen]
         return min((instant for instant in seen if instant is not None), default=None)
@@ -255,8 +266,8 @@ class Aggregate(Operator):
                 call.values.load(own, self.until)
             elif isinstance(call, _Looking):
                 call.values.load(chunks.get(f"{at}", {}))
-        self._row_promised = self.node.empty_row is not EmptyRow.NEVER and len(self._groups.table) > 0
-        self._row_shown = self._row_promised
+        since = None if self.node.empty_row is EmptyRow.NEVER else self._empty_row_since()
+        self._row_promised = self._row_shown = since is not None and since < self.until
 
 
 def _like_before(results: Columns, sums: Sums, old_rows: Columns) -> Mask:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from planner import operators as op
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints
 from runtime.chunks import Delta
+from runtime.expressions import compile_projection
 from runtime.stores import Stub
 from runtime.types import arrow_type
 
@@ -35,6 +36,10 @@ class Clock(Protocol):
     @property
     def beginning(self) -> int:
         """The first instant of any source."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the first instant is known."""
 
 
 @dataclass(slots=True)
@@ -96,7 +101,5 @@ Evaluate = Callable[[Columns, int], Columns]
 
 def evaluate_all(expressions: Sequence[Any], functions: Mapping[str, Any]) -> Evaluate:
     """Return a function that computes some expressions of rows."""
-    from runtime.expressions import compile_expression
-
-    compiled = [compile_expression(each, functions) for each in expressions]
-    return lambda columns, length: tuple(each(columns, length) for each in compiled)
+    compiled = compile_projection(expressions, functions)
+    return lambda columns, length: tuple(compiled(columns, length))

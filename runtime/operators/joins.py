@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.codec import ExprField
-from runtime.batch import ChangeBatch, Columns, concat, empty_batch
+from runtime.agenda import Agenda
+from runtime.batch import ChangeBatch, Columns, empty_batch
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
 from runtime.matching import Matcher, Matches, Side, pairs_batch
@@ -30,7 +31,7 @@ from runtime.operators.counted import (
     if_unmatched,
     once,
 )
-from runtime.rows import distinct_rows, order_by, repeated, valid_rows
+from runtime.rows import distinct_rows, is_sorted, order_by, remaining, repeated, valid_rows
 from runtime.stores import Store, StoredEnds, Stub
 
 
@@ -213,44 +214,38 @@ class StreamJoin(Operator):
         nothing = Store(self.input_types[0], is_log=False).stub(StoredEnds())
         stubs = [nothing, context.stubs[f"{node.id}/relation"]]
         self._matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
-        self._waiting: list[ChangeBatch] = []
+        self._waiting = Agenda()
 
     @property
     def nbytes(self) -> int:
-        return sum(batch.nbytes for batch in self._waiting)
+        return self._waiting.nbytes
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         relation = self._matcher.sides[1]
         if port == 1:
             relation.stub.take_in(batch)
-        elif len(batch):
-            self._waiting.append(batch)
+        else:
+            self._waiting.put(batch.start, batch.columns)
         ready = self._ready()
-        found = [] if ready is None else self._matcher.matches(0, replace(ready, end=ready.start + 1))
+        found = [] if ready is None else self._matcher.matches(0, ready)
         relation.stub.forget_before(self.until)
         made = pairs_batch(found, self.until)
         return empty_batch(self.types, self.until) if made is None else as_elements(made)
 
     def _ready(self) -> ChangeBatch | None:
-        if not self._waiting:
+        """Return the elements up to whose instants the relation is complete, each for the time of its instant."""
+        taken = self._waiting.take(self.until)
+        if taken is None:
             return None
-        waiting = concat(self._waiting)
-        last = int(np.searchsorted(waiting.start, self.until))
-        self._waiting = [waiting.slice(last, len(waiting))] if last < len(waiting) else []
-        return waiting.slice(0, last) if last else None
+        instants, columns = taken
+        ready = ChangeBatch(columns, instants, instants + 1, None, self.until)
+        return ready if is_sorted(instants) else ready.take(order_by(instants))
 
     def delta(self) -> dict[str, Delta]:
-        if not self._waiting:
-            return {"waiting": Delta({}, frozenset({"0"}))}
-        waiting = concat(self._waiting)
-        names = ["start", *(f"c{at}" for at in range(len(waiting.columns)))]
-        chunk = pa.record_batch([pa.array(waiting.start), *waiting.columns], names=names)
-        return {"waiting": Delta({"0": chunk}, frozenset())}
+        return {"waiting": self._waiting.delta()}
 
     def load(self, chunks: ChunkSets) -> None:
-        for chunk in chunks.get("waiting", {}).values():
-            start = np.asarray(chunk.column(0))
-            self._waiting = [ChangeBatch(tuple(chunk.columns[1:]), start, None, None, self.heartbeats[0])]
+        self._waiting.load(chunks.get("waiting", {}), self.until)
 
 
 def as_elements(batch: ChangeBatch) -> ChangeBatch:
@@ -268,8 +263,9 @@ def netted(batch: ChangeBatch) -> ChangeBatch:
         number, first = distinct_rows((pa.array(batch.start), *batch.columns), len(batch))
         total = np.zeros(len(first), np.int64)
         np.add.at(total, number, weights)
-        kept = np.argsort(first)
-        batch, weights = batch.take(first[kept]), total[kept]
+        left = remaining(number, weights, total)
+        kept = np.flatnonzero(left)
+        batch, weights = batch.take(kept), left[kept]
     if bool((weights == 1).all()):
         return replace(batch, weight=None)
     columns: Columns = repeated(batch.columns, weights)

@@ -15,7 +15,7 @@ from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, 
 from runtime.chunks import Delta
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.joins import as_elements
-from runtime.rows import distinct_rows, expand_ranges, is_sorted, order_by, repeated, row_codes
+from runtime.rows import distinct_rows, expand_ranges, is_sorted, order_by, remaining, repeated, row_codes
 from runtime.stores import Stub
 
 
@@ -79,7 +79,7 @@ def netted_changes(instants: Ints, weights: Ints, columns: Columns) -> tuple[Int
     total = np.zeros(len(first), np.int64)
     np.add.at(total, number, weights[at])
     left = weights.copy()
-    left[at] = _remaining(number, weights[at], total)
+    left[at] = remaining(number, weights[at], total)
     kept = np.flatnonzero(left)
     return instants[kept], left[kept], take(columns, kept)
 
@@ -113,20 +113,6 @@ def _mixed_instants(instants: Ints, weights: Ints) -> Mask:
     entering = np.add.reduceat(enters.astype(np.int64), starts)
     return np.repeat((entering > 0) & (entering < sizes), sizes)
 
-
-def _remaining(number: Ints, weights: Ints, total: Ints) -> Ints:
-    """Return what is left of each change so that those of one row add up to their total."""
-    remaining = np.zeros(len(weights), np.int64)
-    for sign, order in ((1, np.arange(len(weights))[::-1]), (-1, np.arange(len(weights)))):
-        mine = order[(np.sign(weights[order]) == sign) & (np.sign(total[number[order]]) == sign)]
-        by_row = mine[np.argsort(number[mine], kind="stable")]
-        size = np.abs(weights[by_row])
-        before = np.cumsum(size) - size
-        rows = number[by_row]
-        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])) if len(rows) else np.empty(0, np.int64)
-        before -= np.repeat(before[first], np.diff(np.append(first, len(rows))))
-        remaining[by_row] = sign * np.clip(np.abs(total[rows]) - before, 0, size)
-    return remaining
 
 
 class _ToStream(Operator):
@@ -190,6 +176,9 @@ class RStream(Operator):
         self._stub.forget_before(self.until)
         return made
 
+    def load(self, chunks: ChunkSets) -> None:
+        self.spoken_until = self.until
+
     def _contents(self, ticks: Ints) -> ChangeBatch:
         """Return the rows that are there at some instants, once for each."""
         store = self._stub.store
@@ -205,10 +194,11 @@ class RStream(Operator):
     def _ticks(self, since: int, until: int) -> Ints:
         """Return the instants of a stretch of time at which it speaks."""
         clock = self.context.clock
+        since = max(since, clock.beginning)
         if since >= until:
             return np.empty(0, np.int64)
         if self.node.every_tick:
-            return np.arange(max(since, clock.beginning), until)
+            return np.arange(since, until)
         found = [self._slides(tick, since, until) for tick in self.node.clock if tick.slide is not None]
         found += [clock.instants(tick.source, since, until) for tick in self.node.clock if tick.slide is None]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

@@ -20,6 +20,9 @@ from runtime.rows import changes, order_by, row_order
 from runtime.slots import SlotTable
 from runtime.stores import Store, Stub
 
+_FEWEST_ROWS = 4096
+_FEWEST_KEYS = 1024
+
 
 def window_operator(node: op.SeqWindow, context: Context) -> Operator:
     """Return the operator for a window's kind."""
@@ -164,7 +167,7 @@ class PartitionWindow(_CountingWindow):
 
     def _compact(self, until: int) -> None:
         """Rewrite the store when most of it is out of the window."""
-        if len(self._store) <= 2 * self._live + 4096:
+        if len(self._store) <= 2 * self._live + _FEWEST_ROWS:
             return
         live = self._ring[self._ring >= 0]
         in_time = self._store.end.at(live) > until
@@ -183,7 +186,7 @@ class PartitionWindow(_CountingWindow):
         used = self._keys.in_use()
         used[kept] = False
         unused = np.flatnonzero(used)
-        if len(unused) > max(1024, len(kept)):
+        if len(unused) > max(_FEWEST_KEYS, len(kept)):
             self._keys.release(unused)
 
     def delta(self) -> dict[str, Delta]:

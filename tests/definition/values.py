@@ -57,7 +57,7 @@ def _decimal(value: Number, precision: int, scale: int) -> Decimal | None:
     if exact.adjusted() > precision - scale:
         return None
     rounded = exact.quantize(Decimal(1).scaleb(-scale), context=WIDE)
-    return rounded if abs(rounded) < 10 ** (precision - scale) else None
+    return rounded if rounded.copy_abs() < 10 ** (precision - scale) else None
 
 
 def _double(value: Number) -> float:

@@ -1,0 +1,78 @@
+"""Where rows are read: operators without state run, and rows are packed for the buckets that they go to.
+
+Everything that is read in one go is summed up for all places: how many elements a source had, the first and last of
+their instants, and, for sources that an Rstream follows, all of them. So every place knows after each micro-batch how
+far all sources are, without asking anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from planner import operators as op
+from runtime.batch import ChangeBatch, Columns, Ints
+from runtime.clock import clock_of
+from runtime.expressions import compile_predicate
+from runtime.fragments.layout import Edge, Layout, Router
+from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_values
+from runtime.operators.base import evaluate_all
+
+Step = Callable[[ChangeBatch], ChangeBatch]
+
+
+class SourceReader:
+    """The operators straight above one source."""
+
+    def __init__(self, layout: Layout, source: str, functions: Mapping[str, Any]) -> None:
+        self._layout = layout
+        self._source = source
+        self._is_watched = clock_of(layout.plan).sources[source].is_watched
+        self._is_relation = layout.plan.by_id[source].is_relation  # type: ignore[attr-defined]
+        self._steps: dict[str, Step] = {}
+        for operator in layout.plan.operators:
+            if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
+                self._steps[operator.id] = _step(operator, functions)
+        self._edges = [edge for edge in layout.edges if edge.source == source]
+        self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
+
+    def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
+        """Yield the rows of one read as pieces for all places that need some of them."""
+        made: dict[str, ChangeBatch] = {self._source: ChangeBatch(columns, instants, None, signs, 0)}
+        for edge in self._edges:
+            batch = self._made(edge.producer, made)
+            for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
+                part = batch if positions is None else batch.take(positions)
+                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+
+    def time(self, instants: Ints, place: str) -> Iterator[Piece]:
+        """Yield what is to be known everywhere about the instants that were read."""
+        if not len(instants):
+            return
+        values: dict[str, Any] = {"first": int(instants.min()), "last": int(instants.max()), "count": len(instants)}
+        if self._is_watched:
+            values["instants"] = np.unique(instants).tolist()
+        blob = pack_values(values)
+        for fragment, bucket in self._layout.places:
+            yield Piece(fragment, bucket, TIME, self._source, place, 0, blob)
+
+    def edge_rows(self, edge: Edge, columns: Columns, length: int) -> ChangeBatch:
+        """Return what a static relation sends over an edge, instants left open."""
+        nothing = np.zeros(length, np.int64)
+        return self._made(edge.producer, {self._source: ChangeBatch(columns, nothing, None, None, 0)})
+
+    def _made(self, operator: str, made: dict[str, ChangeBatch]) -> ChangeBatch:
+        if operator not in made:
+            below = self._layout.plan.by_id[operator].inputs[0].operator
+            made[operator] = self._steps[operator](self._made(below, made))
+        return made[operator]
+
+
+def _step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
+    if isinstance(operator, op.Select):
+        holds = compile_predicate(operator.predicates, functions)
+        return lambda batch: batch.filter(holds(batch.columns, len(batch)))
+    items = evaluate_all(operator.items, functions)
+    return lambda batch: batch.with_columns(items(batch.columns, len(batch)))

@@ -1,0 +1,100 @@
+"""The stateful operator on Spark: runs the buckets of one stage of a network, a micro-batch at a time.
+
+Spark groups the pieces of a micro-batch by fragment and bucket and keeps, for each of these groups, the chunks of
+the worker's state and its position. A worker that this process still has from the micro-batch before is used as it
+is, if what Spark kept says that nobody else has gone on since; otherwise it is made anew from the chunks. So the
+cache only ever saves time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from runtime.batch import Columns
+from runtime.fragments.layout import Layout, level_of
+from runtime.fragments.packing import RESULTS, Piece, batch_bytes, bytes_batch
+from runtime.fragments.state import load_worker, save_worker
+from runtime.fragments.worker import Worker
+
+MOST_CACHED = 64
+
+_cached: dict[tuple[str, str, int], tuple[str, Worker]] = {}
+"""Workers of this process by network, fragment and bucket, each with the mark of its last save."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all tasks of a network need to know; it is sent to them with the code."""
+
+    network: str
+    layout: Layout
+    functions: dict[str, Any]
+    static: dict[str, Columns]
+
+
+class FragmentProcessor(StatefulProcessor):
+    """One stage: runs the fragments of its level and passes on what is for later ones."""
+
+    def __init__(self, task: Task, stage: int) -> None:
+        self._task = task
+        self._stage = stage
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark before anything else."""
+        self._chunks = handle.getMapState("chunks", "name string", "chunk binary")
+        self._position = handle.getValueState("position", "json string")
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,
+    ) -> Iterator[pd.DataFrame]:
+        """Called by Spark with all pieces of a micro-batch for one bucket of a fragment."""
+        fragment, bucket = str(key[0]), int(key[1])
+        if fragment == RESULTS or level_of(fragment) > self._stage:
+            yield from rows
+            return
+        pieces = [Piece(*each) for frame in rows for each in frame[list(Piece._fields)].itertuples(index=False)]
+        worker = self._worker(fragment, bucket)
+        sent = worker.process(pieces)
+        self._save(worker)
+        yield pd.DataFrame(sent, columns=list(Piece._fields))
+
+    def close(self) -> None:
+        """Called by Spark when it is done with this processor."""
+
+    def _worker(self, fragment: str, bucket: int) -> Worker:
+        """Return the worker of a bucket as it was after the last micro-batch."""
+        position = json.loads(self._position.get()[0]) if self._position.exists() else None
+        name = (self._task.network, fragment, bucket)
+        found = _cached.pop(name, None)
+        if found is not None and position is not None and found[0] == position["mark"]:
+            return found[1]
+        task = self._task
+        worker = Worker(task.layout, fragment, bucket, task.functions, task.static)
+        if position is not None:
+            chunks = {key[0]: bytes_batch(value[0]) for key, value in self._chunks.iterator()}
+            load_worker(worker, chunks, position)
+        return worker
+
+    def _save(self, worker: Worker) -> None:
+        """Write what has changed, and keep the worker for the next micro-batch."""
+        delta = save_worker(worker)
+        for name in delta.drop - delta.put.keys():
+            if self._chunks.containsKey((name,)):
+                self._chunks.removeKey((name,))
+        for name, chunk in delta.put.items():
+            self._chunks.updateValue((name,), (batch_bytes(chunk),))
+        mark = uuid.uuid4().hex
+        self._position.update((json.dumps({**delta.meta, "mark": mark}),))
+        while len(_cached) >= MOST_CACHED:
+            del _cached[next(iter(_cached))]
+        _cached[(self._task.network, worker.fragment, worker.bucket)] = (mark, worker)

@@ -1,0 +1,213 @@
+"""Spark sessions: one made for small local runs, or the user's own, left as it is.
+
+A local session is quiet: everything that Spark, its JVM and the Python workers write goes to a log file, which errors
+name. Most of the time that a JVM needs to start goes into loading Spark's classes, so the first run leaves an
+archive of the loaded classes behind (Java's class-data sharing), and the runs after it start from that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cql.errors import Code, CqlError, fail
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_TIME_ZONE = "spark.sql.session.timeZone"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00", "Etc/GMT", "Zulu", "Universal")
+_STILL_WRITTEN = 30.0
+"""For how many seconds after its last change an archive may still be being written."""
+
+
+def local_session(
+    settings: Mapping[str, str] = NO_SETTINGS, *, cores: int | None = None, archive: Path | None = None
+) -> SparkSession:
+    """Return the session of this process if there is one, checked, and otherwise a new one for local runs.
+
+    `settings` go before ours. `archive` is the folder of class archives; none are used if it is `os.devnull`.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    present = SparkSession.getActiveSession()
+    if present is not None:
+        check_session(present)
+        return present
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if SparkContext._active_spark_context is None:
+        java = check_java()
+        conf = _configuration(local_settings(cores or len(os.sched_getaffinity(0))) | settings)
+        _use_archive(conf, archive or _cache(), java)
+        _start(conf)
+    session = SparkSession.builder.getOrCreate()
+    check_session(session)
+    return session
+
+
+def local_settings(cores: int) -> dict[str, str]:
+    """Return the settings that suit small runs on one machine."""
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.app.name": "cql",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.default.parallelism": str(cores),
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "cql-spark-warehouse"),
+        _TIME_ZONE: "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        _PROVIDER: STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+
+
+def check_session(session: SparkSession) -> None:
+    """Raise if the runtime cannot work in a session."""
+    import pyspark
+
+    if session.version != pyspark.__version__:
+        message = f"the session runs Spark {session.version}, and PySpark {pyspark.__version__} is installed"
+        raise fail(Code.NOT_AVAILABLE, message, hint="install the PySpark of the cluster's version")
+    for key, wanted, accepted in ((_PROVIDER, STATE_STORE, (STATE_STORE,)), (_TIME_ZONE, "UTC", _UTC)):
+        found = session.conf.get(key)
+        if found not in accepted:
+            message = f"the session has {key} = {found}, and the runtime needs {wanted}"
+            raise fail(Code.BAD_OPTION_VALUE, message, hint=f'spark.conf.set("{key}", "{wanted}")')
+
+
+# Java
+
+
+def check_java() -> Path:
+    """Return the program that runs Java; raises if there is none, or it is too old."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    hint = f"install a Java runtime (Debian: apt install openjdk-{OLDEST_JAVA}-jre-headless), or set JAVA_HOME to one"
+    if program is None:
+        where = f"in JAVA_HOME, which is '{home}'" if home else "on the PATH"
+        message = f"Spark needs Java {OLDEST_JAVA} or newer, and there is none {where}"
+        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+    text = java_version(Path(program))
+    major = _major(text)
+    if major is None or major < OLDEST_JAVA:
+        message = f"Spark needs Java {OLDEST_JAVA} or newer, and '{program}' is {text or 'something else'}"
+        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+    return Path(program)
+
+
+def java_version(program: Path) -> str:
+    """Return the version of a Java: from the file beside it that says so, or by asking it."""
+    with suppress(OSError):
+        found = re.search(r'^JAVA_VERSION="([^"]*)"', (program.resolve().parents[1] / "release").read_text(), re.M)
+        if found:
+            return found[1]
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60)
+        found = re.search(r'version "([^"]*)"', answer.stderr)
+        return found[1] if found else ""
+    return ""
+
+
+def _major(version: str) -> int | None:
+    """Return the number that counts; up to Java 8 that was the second."""
+    found = re.match(r"(?:1\.)?(\d+)", version)
+    return int(found[1]) if found else None
+
+
+# Starting
+
+
+def _configuration(settings: Mapping[str, str]) -> SparkConf:
+    from pyspark import SparkConf
+
+    return SparkConf().setAll(list(settings.items()))
+
+
+def _start(conf: SparkConf) -> None:
+    """Start a JVM with a Spark context in it, their output going to a log file."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    handle, name = tempfile.mkstemp(prefix="cql-spark-", suffix=".log")
+    log = Path(name)
+    atexit.register(log.unlink, missing_ok=True)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    try:
+        gateway = launch_gateway(conf, {"stdout": handle, "stderr": handle})
+        SparkContext(conf=conf, gateway=gateway)
+    except PySparkException as error:
+        raise _not_started(log, str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise _not_started(log, str(error)) from error
+        raise
+    finally:
+        os.close(handle)
+
+
+def _not_started(log: Path, error: str) -> CqlError:
+    """Return the error that Spark did not start, with the line of the log or of the error that says why."""
+    lines = [*log.read_text(errors="replace").splitlines(), *error.splitlines()]
+    telling = [line.strip() for line in lines if re.search(r"Exception: |^Error: |^Error occurred", line)]
+    reason = telling[-1] if telling else next(iter(error.splitlines()), "")
+    hint = "another program may have the port; the settings may ask for more memory than there is"
+    return fail(Code.NOT_AVAILABLE, f"Spark did not start: {reason}", hint=hint)
+
+
+# The archive of classes
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cql-on-spark"
+
+
+def _use_archive(conf: SparkConf, folder: Path, java: Path) -> None:
+    """Let the JVM start from an archive of classes, or leave one when it ends."""
+    import pyspark
+
+    if str(folder) == os.devnull:
+        return
+    path = folder / f"spark-{pyspark.__version__}-java-{java_version(java)}.jsa"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _adopt(path)
+    if path.exists():
+        option = f"-XX:SharedArchiveFile={path}"
+    elif os.access(folder, os.W_OK):
+        option = f"-XX:ArchiveClassesAtExit={path}.{os.getpid()}"
+    else:
+        return
+    given = conf.get(_JAVA_OPTIONS, "") or ""
+    conf.set(_JAVA_OPTIONS, f"{given} {option} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr".strip())
+
+
+def _adopt(path: Path) -> None:
+    """Put an archive in its place that a run before has left; Java itself checks that it is whole and fits."""
+    for made in path.parent.glob(f"{path.name}.*"):
+        if made.stat().st_mtime < time.time() - _STILL_WRITTEN:
+            made.replace(path)
