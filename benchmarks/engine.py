@@ -91,7 +91,7 @@ CASES = [
         5e6,
         """
         WITH panes AS (
-            SELECT k, -(-ts // 100000) AS e, count(*) AS n, sum(v) AS s FROM a GROUP BY 1, 2
+            SELECT k, (ts + 99999) // 100000 AS e, count(*) AS n, sum(v) AS s FROM a GROUP BY 1, 2
         ), ends AS (
             SELECT DISTINCT k, e + unnest(range(10)) AS e FROM panes
         ), sums AS (

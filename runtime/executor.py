@@ -19,6 +19,7 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints, concat, empty_batch
 from runtime.clock import SourceClock, clock_of
+from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.streams import RStream, netted_changes
@@ -155,7 +156,11 @@ class Executor:
         self._note_waiting(reader)
         operator = self._operators[operator_id]
         started = perf_counter()
-        made = operator.process(port, batch)
+        try:
+            made = operator.process(port, batch)
+        except UserFunctionFailed as failure:
+            failure.operator = operator_id
+            raise
         self.statistics.operators[operator_id].record(len(batch), len(made), perf_counter() - started)
         self._put(operator_id, made, arrival)
         return True

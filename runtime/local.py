@@ -352,10 +352,21 @@ class LocalRun:
             place = self._places.get(("query", users[0].name.casefold()), NO_SPAN) if users else NO_SPAN
             raise fail(
                 Code.FUNCTION_FAILED,
-                f"{who}: {failure}",
+                f"{who}: {failure}{self._row_of(failure)}",
                 place,
                 hint="return None where there is no value, and a value of the declared type elsewhere",
             ) from failure.cause
+
+    def _row_of(self, failure: UserFunctionFailed) -> str:
+        """Return in words the row that made a user's function fail; nothing if it is not known."""
+        for plan in (part.executor.plan for part in self._parts):
+            if failure.operator in plan.by_id:
+                inputs = plan.by_id[failure.operator].inputs
+                names = [column.name for edge in inputs for column in plan.by_id[edge.operator].columns]
+                if len(names) == len(failure.values):
+                    row = zip(names, failure.values, strict=True)
+                    return ", on the row " + ", ".join(f"{name} = {value!r}" for name, value in row)
+        return ""
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:

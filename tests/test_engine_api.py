@@ -344,7 +344,7 @@ def test_functions_and_aggregates_of_the_user(engine: Engine) -> None:
     assert spread.snapshot().to_pylist() == [{"s": 25}]
 
 
-def test_a_function_that_fails_is_named_with_its_query_and_arguments(engine: Engine) -> None:
+def test_a_function_that_fails_is_named_with_its_query_and_row(engine: Engine) -> None:
     @engine.function
     def share(price: int) -> float:
         return 100 / (price - 30)
@@ -356,7 +356,8 @@ def test_a_function_that_fails_is_named_with_its_query_and_arguments(engine: Eng
         engine.start()
     problem = caught.value.diagnostics[0]
     assert problem.code is cql.Code.FUNCTION_FAILED
-    assert problem.message == "query shares: share(30) failed: ZeroDivisionError: division by zero"
+    failed = "query shares: share(30) failed: ZeroDivisionError: division by zero, on the row "
+    assert problem.message.startswith(failed) and "price = 30" in problem.message.removeprefix(failed)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 
-from tests.engine_cases import check, random_case, random_setup
-from tests.random_queries import first_seed
+import cql
+from tests.engine_cases import Case, check, random_case, random_setup
+from tests.random_queries import Data, catalog, first_seed
 
 CASES = int(os.environ.get("CQL_FUZZ", "3000"))
 """How many ways to run a query on data are tried."""
@@ -37,3 +39,36 @@ def test_the_engine_agrees_with_the_definition(part: int) -> None:
             check(case, random_setup(rng, case))
             tried += 1
     assert refused <= 5 + tried // 10, "the planner refuses too much"
+
+
+# --------------------------------------------------------------------------- networks that begin at different instants
+
+LATER = {
+    "Istream(SELECT k FROM D1 UNION ALL SELECT k FROM P1 [Now])": True,
+    "Dstream(SELECT k FROM D1 UNION ALL SELECT k FROM P1 [Now])": True,
+    "SELECT k FROM D1 UNION ALL SELECT k FROM P1 [Now]": True,
+    "SELECT k, (SELECT COUNT(*) FROM P1 [Range 2]) AS n FROM D1": True,
+    "SELECT COUNT(*) FROM D1 LEFT JOIN P1 [Range 2] ON D1.k = P1.k": True,
+    "Rstream(SELECT k FROM D1 UNION ALL SELECT k FROM P1 [Now])": False,
+    "Istream(SELECT k, (SELECT COUNT(*) FROM P1 [Range 2]) AS n FROM D1)": False,
+    "SELECT k FROM (Istream(SELECT k FROM D1 UNION ALL SELECT k FROM P1 [Now])) [Range 3]": False,
+}
+"""Queries that have a static relation and begin after another one, and whether the engine follows the definition."""
+
+
+def _marked(query: str, follows: bool) -> Any:
+    reason = "a static relation is there from the first instant of the network, not of the query"
+    return pytest.param(query, marks=() if follows else pytest.mark.xfail(reason=reason))
+
+
+@pytest.mark.parametrize("query", [_marked(query, follows) for query, follows in LATER.items()])
+def test_a_query_that_begins_later_than_the_network(query: str) -> None:
+    texts = {"later": query, "earlier": "SELECT * FROM P2 [Now]"}
+    data: Data = {
+        "P1": [(5, (1, 1), 1), (6, (2, 1), 1), (11, (2, 1), 1)],
+        "P2": [(1, (1, 1), 1), (9, (2, 2), 1), (20, (3, 3), 1)],
+        "D1": [(0, (1, 1, "a"), 1), (0, (2, 1, "b"), 1)],
+    }
+    case = Case(texts, {name: cql.bind(text, catalog()) for name, text in texts.items()}, data, delay=0)
+    for seed in range(5):
+        check(case, random_setup(random.Random(seed), case))

@@ -25,6 +25,7 @@ from runtime.expressions.casts import cast
 from runtime.expressions.plain import fit
 from runtime.expressions.user import NO_FUNCTIONS, Functions, user_function
 from runtime.expressions.values import Datum, Kernel, canonical, constant, is_constant, null, spread, truths
+from runtime.failures import UserFunctionFailed
 from runtime.types import arrow_type
 
 KERNELS: dict[str, Kernel] = {**arithmetic.KERNELS, **logic.KERNELS, **strings.KERNELS, **times.KERNELS}
@@ -158,9 +159,25 @@ def _calling(kernel: Kernel, target: DataType, operands: Sequence[int], if_null:
             return if_null
         if all(map(is_constant, arguments)):
             return kernel(target, *(pa.repeat(each, 1) for each in arguments))[0]
-        return kernel(target, *arguments)
+        try:
+            return kernel(target, *arguments)
+        except UserFunctionFailed:
+            _fail_at_row(kernel, target, arguments, columns, length)
+            raise
 
     return step
+
+
+def _fail_at_row(
+    kernel: Kernel, target: DataType, arguments: Sequence[Datum], columns: Sequence[pa.Array], length: int
+) -> None:
+    """Raise the failure of a user function again for the first row that triggers it, with the values of that row."""
+    for row in range(length):
+        try:
+            kernel(target, *(each if is_constant(each) else each.slice(row, 1) for each in arguments))
+        except UserFunctionFailed as failure:
+            failure.values = tuple(column[row].as_py() for column in columns)
+            raise
 
 
 def _calls_user_functions(expression: Case) -> bool:

@@ -383,6 +383,10 @@ def _cast(source: DataType, target: DataType, x: Column) -> Column:
     if source == target:
         return x
     match source.kind, target.kind:
+        case (_, Kind.INTERVAL) | (Kind.DOUBLE, Kind.DECIMAL):
+            raise _LeftToTheEngine
+        case Kind.NULL, _:
+            return _literal(None, target)
         case _, Kind.STRING:
             return _text(source, x)
         case Kind.STRING, _:
@@ -397,8 +401,6 @@ def _cast(source: DataType, target: DataType, x: Column) -> Column:
             return _timestamp_of_decimal(source, x)
         case _, Kind.TIMESTAMP:
             return _timestamp(f.try_multiply(x.cast("bigint"), _bigint(SECOND)))
-        case Kind.DOUBLE, Kind.DECIMAL:
-            raise _LeftToTheEngine
         case Kind.DOUBLE, Kind.BIGINT:
             return _within_bigint(x).try_cast("bigint")
     return x.try_cast(spark_type(target))

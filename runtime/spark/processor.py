@@ -37,6 +37,8 @@ class Task:
     layout: Layout
     functions: dict[str, Any]
     static: dict[str, Columns]
+    labels: dict[tuple[str, int], int]
+    """What Spark groups the pieces of each bucket by."""
 
 
 class FragmentProcessor(StatefulProcessor):
@@ -51,29 +53,28 @@ class FragmentProcessor(StatefulProcessor):
         self._chunks = handle.getMapState("chunks", "name string", "chunk binary")
         self._position = handle.getValueState("position", "json string")
 
-    def handleInputRows(
-        self,
-        key: Any,
-        rows: Iterator[pd.DataFrame],
-        timerValues: Any,
-    ) -> Iterator[pd.DataFrame]:
-        """Called by Spark with all pieces of a micro-batch for one bucket of a fragment."""
-        fragment, bucket = str(key[0]), int(key[1])
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Called by Spark with all pieces of a micro-batch that have one label: those for one bucket."""
+        frames = list(rows)
+        fragment, bucket = str(frames[0]["fragment"].iloc[0]), int(frames[0]["bucket"].iloc[0])
         if fragment == RESULTS or level_of(fragment) > self._stage:
-            yield from rows
+            yield from frames
             return
-        pieces = [Piece(*each) for frame in rows for each in frame[list(Piece._fields)].itertuples(index=False)]
+        pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
         worker = self._worker(fragment, bucket)
         sent = worker.process(pieces)
         self._save(worker)
-        yield pd.DataFrame(sent, columns=list(Piece._fields))
+        made = pd.DataFrame(sent, columns=list(Piece._fields))
+        made.insert(0, "label", [self._task.labels[piece.fragment, piece.bucket] for piece in sent])
+        yield made
 
     def close(self) -> None:
         """Called by Spark when it is done with this processor."""
 
     def _worker(self, fragment: str, bucket: int) -> Worker:
         """Return the worker of a bucket as it was after the last micro-batch."""
-        position = json.loads(self._position.get()[0]) if self._position.exists() else None
+        kept = self._position.get()
+        position = None if kept is None else json.loads(kept[0])
         name = (self._task.network, fragment, bucket)
         found = _cached.pop(name, None)
         if found is not None and position is not None and found[0] == position["mark"]:

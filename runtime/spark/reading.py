@@ -14,6 +14,9 @@ from runtime.spark.processor import Task
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
+"""Pieces as Spark sees them."""
+
 INSTANT, SIGN, PLACE = "instant", "sign", "place"
 """The columns of a source's rows beyond its payload."""
 
@@ -32,10 +35,10 @@ def read_source(task: Task, source: str) -> Arrow:
                 c for name, c in zip(batch.schema.names, batch.columns, strict=True) if name.startswith("c")
             )
             place = str(batch.column(PLACE)[0]) if PLACE in batch.schema.names and len(batch) else ""
-            yield from _as_batches(reader.pack(columns, instants, signs, f"{place}/{partition:08}/{number:08}"))
+            yield from _as_batches(task, reader.pack(columns, instants, signs, f"{place}/{partition:08}/{number:08}"))
             seen.append(instants)
         if seen:
-            yield from _as_batches(reader.time(np.concatenate(seen), f"{partition:08}"))
+            yield from _as_batches(task, reader.time(np.concatenate(seen), f"{partition:08}"))
 
     return pack
 
@@ -47,17 +50,21 @@ def read_control(task: Task) -> Arrow:
         for batch in batches:
             for number, text in enumerate(batch.column(0).to_pylist()):
                 yield from _as_batches(
-                    Piece(fragment, bucket, CONTROL, "", f"{number:08}", 0, text.encode())
-                    for fragment, bucket in task.layout.places
+                    task,
+                    (
+                        Piece(fragment, bucket, CONTROL, "", f"{number:08}", 0, text.encode())
+                        for fragment, bucket in task.layout.places
+                    ),
                 )
 
     return pack
 
 
-def _as_batches(pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+def _as_batches(task: Task, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
     rows = list(pieces)
     if rows:
+        labels = pa.array([task.labels[piece.fragment, piece.bucket] for piece in rows], pa.int32())
         columns = [
             pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), PIECE_SCHEMA, strict=True)
         ]
-        yield pa.record_batch(columns, schema=PIECE_SCHEMA)
+        yield pa.record_batch([labels, *columns], schema=LABELLED)
