@@ -49,9 +49,11 @@ class Builder:
     operators: dict[str, op.Operator] = field(default_factory=dict)
     _count: int = 0
     _keeps_order: bool = False
+    _timed: tuple[bound.StreamScan | bound.RelationScan, ...] = ()
 
     def output(self, query: str, plan: Rel) -> op.Operator:
         """Build a query's plan and return its output operator."""
+        self._timed = tuple(scan for scan in bound.scans(plan) if scan.domain is not None)
         built = self.build(plan, None)
         made = self._add(
             op.Output,
@@ -106,8 +108,13 @@ class Builder:
             table=node.name,
             is_relation=isinstance(node, bound.RelationScan),
             time=node.domain,
+            begins=self._begins() if node.domain is None else (),
         )
         return Built(made, FREE)
+
+    def _begins(self) -> tuple[str, ...]:
+        """Return the sources whose first element is the first instant of the query."""
+        return tuple(dict.fromkeys(self._source(scan).operator.id for scan in self._timed))
 
     def _select(self, node: bound.Filter, demand: Demand) -> Built:
         below = self.build(node.input, demand)
@@ -329,6 +336,7 @@ class Builder:
             "calls": node.calls,
             "empty_row": bound.EmptyRow.NEVER if node.keys else node.empty_row,
             "seen": () if node.keys else _sources(self, node),
+            "begins": self._begins() if not node.keys and node.empty_row is bound.EmptyRow.ALWAYS else (),
         }
         if not node.keys:
             below = self.build(node.input, ONE_BUCKET)

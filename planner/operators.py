@@ -78,12 +78,16 @@ class Operator(_Model):
 
 
 class Source(Operator):
-    """A registered stream or relation."""
+    """A registered stream or relation.
+
+    A static relation is there from the first instant of its query on: `begins` lists the timed sources of the query.
+    """
 
     kind: Literal["source"] = "source"
     table: str
     is_relation: bool
     time: TimeDomain | None
+    begins: tuple[str, ...] = ()
 
 
 class Select(Operator):
@@ -181,7 +185,8 @@ class DuplicateEliminate(Operator):
 class Aggregate(Operator):
     """One row for each group, or one row for all.
 
-    `seen` lists the sources whose first element brings the row of an ungrouped aggregate.
+    `seen` lists the sources whose first element brings the row of an ungrouped aggregate; a row that is always there
+    comes with the first element of the query, of the sources that `begins` lists.
     """
 
     kind: Literal["aggregate"] = "aggregate"
@@ -189,6 +194,7 @@ class Aggregate(Operator):
     calls: tuple[CallField, ...]
     empty_row: EmptyRow
     seen: tuple[str, ...] = ()
+    begins: tuple[str, ...] = ()
 
 
 class TopN(Operator):
@@ -291,6 +297,8 @@ def join_type(kind: JoinType) -> type[Operator]:
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
     content = operator.model_dump(mode="json", exclude={"id", "columns", "reason"})
+    if not content.get("begins"):
+        content.pop("begins", None)
     if isinstance(operator, Source):
         content["types"] = [str(column.type) for column in operator.columns]
     digest = hashlib.sha256((salt + json.dumps(content, sort_keys=True)).encode()).hexdigest()[:8]

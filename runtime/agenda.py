@@ -2,7 +2,8 @@
 
 Operators that are not linear follow time: they take what starts and ends before the heartbeat and put the rest on
 their agenda. It keeps runs sorted by instant, in the order in which they were put there, and takes prefixes of
-them. What is put and due at once never becomes a run.
+them. What is put and due at once never becomes a run. Integers are kept as narrow as they are: most of them are counts,
+slots and digits of sums.
 """
 
 from __future__ import annotations
@@ -14,18 +15,43 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.batch import Columns, Ints, concat_columns, take
-from runtime.chunks import Chunks, Delta
+from runtime.chunks import Delta
 from runtime.rows import is_sorted, order_by
 
 MOST_RUNS = 32
+_WIDE = pa.int64()
+_NARROW = (pa.int8(), pa.int16(), pa.int32())
 
 
 @dataclass(slots=True)
 class _Run:
-    chunk: int
+    """Rows sorted by instant, of which the first `done` have been taken; columns may be narrower than `types`."""
+
+    name: int
     instants: Ints
     columns: Columns
+    types: tuple[pa.DataType, ...]
     done: int = 0
+
+    def __len__(self) -> int:
+        return len(self.instants) - self.done
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.instants.nbytes + sum(column.nbytes for column in self.columns))
+
+    def rows(self, last: int | None = None) -> Columns:
+        """Return what has not been taken yet, up to a row, in its own types."""
+        count = (len(self.instants) if last is None else last) - self.done
+        return tuple(
+            column.slice(self.done, count).cast(each) for column, each in zip(self.columns, self.types, strict=True)
+        )
+
+    def shrink(self) -> None:
+        """Give back the memory of what was taken, when that is most of it."""
+        if 4 * self.done > 3 * len(self.instants):
+            left: Ints = np.arange(self.done, len(self.instants))
+            self.instants, self.columns, self.done = self.instants[left], take(self.columns, left), 0
 
 
 class Agenda:
@@ -34,15 +60,16 @@ class Agenda:
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._inbox: list[tuple[Ints, Columns]] = []
-        self._chunks = Chunks()
+        self._next_name = self._written = 0
+        self._dropped: set[str] = set()
         self.taken_until = -(2**63)
 
     def __len__(self) -> int:
-        return sum(len(run.instants) - run.done for run in self._runs) + sum(len(new) for new, _ in self._inbox)
+        return sum(len(run) for run in self._runs) + sum(len(new) for new, _ in self._inbox)
 
     @property
     def nbytes(self) -> int:
-        return self._chunks.nbytes
+        return sum(run.nbytes for run in self._runs)
 
     def put(self, instants: Ints, columns: Sequence[pa.Array]) -> None:
         """Add rows, in any order of time."""
@@ -60,11 +87,10 @@ class Agenda:
             last = int(np.searchsorted(run.instants, until))
             if last > run.done:
                 instants.append(run.instants[run.done : last])
-                parts.append(tuple(column.slice(run.done, last - run.done) for column in run.columns))
+                parts.append(run.rows(last))
                 run.done = last
-        for run in [run for run in self._runs if run.done == len(run.instants)]:
-            self._chunks.drop(run.chunk)
-            self._runs.remove(run)
+                run.shrink()
+        self._drop([run for run in self._runs if not len(run)])
         inbox, self._inbox = self._inbox, []
         for new, columns in inbox:
             due = np.flatnonzero(new < until)
@@ -83,9 +109,10 @@ class Agenda:
     def _keep(self, instants: Ints, columns: Columns, until: int) -> None:
         """Add a run of the rows that are not before an instant."""
         later = np.flatnonzero(instants >= until)
-        if not is_sorted(instants):
+        in_order = is_sorted(instants)
+        if not in_order:
             later = later[order_by(instants[later])]
-        if len(later) < len(instants) or not is_sorted(instants):
+        if len(later) < len(instants) or not in_order:
             instants, columns = instants[later], take(columns, later)
         self._add(instants, columns)
         if len(self._runs) > MOST_RUNS:
@@ -94,12 +121,7 @@ class Agenda:
     def rows(self) -> tuple[Ints, Columns] | None:
         """Return all rows that are still to come, run by run; there is nothing that was put and not kept yet."""
         assert not self._inbox, "what was put has not been looked at"
-        if not self._runs:
-            return None
-        return (
-            np.concatenate([run.instants[run.done :] for run in self._runs]),
-            concat_columns([tuple(column.slice(run.done) for column in run.columns) for run in self._runs]),
-        )
+        return _together(self._runs) if self._runs else None
 
     def fill(self, types: Sequence[pa.DataType]) -> None:
         """Give rows that have fewer columns than these the rest of them, of zeros."""
@@ -109,42 +131,76 @@ class Agenda:
         ]
         for run in self._runs:
             missing = types[len(run.columns) :]
-            run.columns = (*run.columns, *(_zeros(len(run.instants), each) for each in missing))
+            run.columns = (*run.columns, *(_narrowed(_zeros(len(run.instants), each)) for each in missing))
+            run.types = (*run.types, *missing)
+
+    # Keeping
 
     def delta(self) -> Delta:
         """Return what is new and what is gone since the last call."""
-        return self._chunks.delta()
+        put = {str(run.name): _chunk(run) for run in self._runs if run.name >= self._written}
+        made = Delta(put, frozenset(self._dropped))
+        self._written = self._next_name
+        self._dropped = set()
+        return made
 
     def load(self, chunks: Mapping[str, pa.RecordBatch], taken_until: int) -> None:
         """Take over chunks that were written before, up to an instant before which all was taken."""
-        self._chunks.load(chunks)
+        assert not self._runs, "chunks are loaded into an empty agenda"
         self.taken_until = taken_until
-        for name, chunk in self._chunks.items():
-            instants = np.asarray(chunk.column(0))
-            run = _Run(name, instants, tuple(chunk.columns[1:]), int(np.searchsorted(instants, taken_until)))
-            if run.done == len(instants):
-                self._chunks.drop(name)
-            else:
-                self._runs.append(run)
+        for name in sorted(chunks, key=int):
+            instants = np.asarray(chunks[name].column(0))
+            names, columns = chunks[name].schema.names[1:], tuple(chunks[name].columns[1:])
+            types = tuple(_WIDE if n.startswith("n") else c.type for n, c in zip(names, columns, strict=True))
+            self._runs.append(_Run(int(name), instants, columns, types, int(np.searchsorted(instants, taken_until))))
+        self._next_name = self._written = max(map(int, chunks), default=-1) + 1
+        self._drop([run for run in self._runs if not len(run)])
 
     def _add(self, instants: Ints, columns: Columns) -> None:
-        names = ["instant", *(f"c{at}" for at in range(len(columns)))]
-        name = self._chunks.append(pa.record_batch([pa.array(instants), *columns], names=names))
-        self._runs.append(_Run(name, instants, columns))
+        types = tuple(column.type for column in columns)
+        self._runs.append(_Run(self._next_name, instants, tuple(_narrowed(column) for column in columns), types))
+        self._next_name += 1
+
+    def _drop(self, runs: Sequence[_Run]) -> None:
+        for run in runs:
+            self._runs.remove(run)
+            if run.name < self._written:
+                self._dropped.add(str(run.name))
 
     def _merge(self) -> None:
         """Make one run of the younger half of them, which are the short ones if the older ones were merged."""
         kept, merged = self._runs[: MOST_RUNS // 2], self._runs[MOST_RUNS // 2 :]
-        if sum(len(run.instants) - run.done for run in kept) < len(self) // 2:
-            kept, merged = [], self._runs
-        instants = np.concatenate([run.instants[run.done :] for run in merged])
-        columns = concat_columns([tuple(column.slice(run.done) for column in run.columns) for run in merged])
-        for run in merged:
-            self._chunks.drop(run.chunk)
-        self._runs = list(kept)
+        if sum(len(run) for run in kept) < len(self) // 2:
+            merged = list(self._runs)
+        instants, columns = _together(merged)
+        self._drop(merged)
         order = order_by(instants)
         self._add(instants[order], take(columns, order))
 
 
+def _together(runs: Sequence[_Run]) -> tuple[Ints, Columns]:
+    return np.concatenate([run.instants[run.done :] for run in runs]), concat_columns([run.rows() for run in runs])
+
+
+def _chunk(run: _Run) -> pa.RecordBatch:
+    """Return the rows of a run that are to come; names of columns that were made narrower begin with n."""
+    pairs = zip(run.columns, run.types, strict=True)
+    names = [f"{'c' if column.type == each else 'n'}{at}" for at, (column, each) in enumerate(pairs)]
+    columns = (column.slice(run.done) for column in run.columns)
+    return pa.record_batch([pa.array(run.instants[run.done :]), *columns], names=["instant", *names])
+
+
 def _zeros(count: int, data_type: pa.DataType) -> pa.Array:
     return pa.array(np.zeros(count, np.int64)).cast(data_type)
+
+
+def _narrowed(column: pa.Array) -> pa.Array:
+    """Return integers in the narrowest type that holds them; anything else as it is."""
+    if column.type != _WIDE or column.null_count or not len(column):
+        return column
+    values = np.asarray(column)
+    largest = max(int(values.max()), ~int(values.min()))
+    for each in _NARROW:
+        if largest < 1 << (each.bit_width - 1):
+            return pa.array(values.astype(each.to_pandas_dtype()))
+    return column

@@ -22,6 +22,8 @@ class SourceTime:
     """What is known of one source."""
 
     is_timed: bool
+    begins: tuple[str, ...] = ()
+    """For a static relation, the sources whose first element brings it."""
     until: int = BEGINNING
     first: int | None = None
     last: int | None = None
@@ -45,14 +47,14 @@ def clock_of(plan: Plan) -> SourceClock:
     """Return the clock of a plan's sources, watching those that an Rstream follows."""
     watched = [t.source for each in plan.operators if isinstance(each, op.RStream) for t in each.clock]
     sources = [each for each in plan.operators if isinstance(each, op.Source)]
-    return SourceClock([(each.id, each.time is not None) for each in sources], watched)
+    return SourceClock({each.id: SourceTime(each.time is not None, each.begins) for each in sources}, watched)
 
 
 class SourceClock:
     """The instants of all sources of a network."""
 
-    def __init__(self, sources: Iterable[tuple[str, bool]], watched: Iterable[str] = ()) -> None:
-        self.sources = {name: SourceTime(is_timed) for name, is_timed in sources}
+    def __init__(self, sources: Mapping[str, SourceTime], watched: Iterable[str] = ()) -> None:
+        self.sources = dict(sources)
         for name in watched:
             self.sources[name].is_watched = True
 
@@ -61,18 +63,21 @@ class SourceClock:
         return [each for each in self.sources.values() if each.is_timed]
 
     @property
-    def beginning(self) -> int:
-        """The first instant of any source, FOREVER as long as there is none; 0 without timed sources."""
+    def earliest(self) -> int:
+        """The first instant that any source has had so far; FOREVER if there was none, 0 without timed sources."""
         firsts = (each.first for each in self.timed if each.first is not None)
         return min(firsts, default=FOREVER if self.timed else 0)
 
-    @property
-    def has_begun(self) -> bool:
-        """Tell whether the first instant is known: no source can bring an earlier one."""
-        firsts = [each.first for each in self.timed if each.first is not None]
-        if not firsts:
-            return not self.timed
-        return all(each.first is not None or each.has_ended or each.until > min(firsts) for each in self.timed)
+    def beginning(self, sources: Iterable[str]) -> int | None:
+        """Return the first instant of some sources, as soon as none of them can bring an earlier one; 0 of none."""
+        timed = [self.sources[name] for name in sources]
+        if not timed:
+            return 0
+        first = min((each.first for each in timed if each.first is not None), default=None)
+        if first is None:
+            return None
+        known = all(each.first is not None or each.has_ended or each.until > first for each in timed)
+        return first if known else None
 
     @property
     def passed(self) -> int:
@@ -84,9 +89,9 @@ class SourceClock:
         return max(lasts, default=BEGINNING if self.timed else 0) + 1
 
     def first_instant(self, source: str) -> int | None:
-        """Return the first instant of a source; of a static relation, when everything begins."""
+        """Return the first instant of a source; of a static relation, the one that it comes with."""
         found = self.sources[source]
-        return found.first if found.is_timed else self.beginning
+        return found.first if found.is_timed else self.beginning(found.begins)
 
     def instants(self, source: str, since: int, until: int) -> Ints:
         """Return the different instants of a watched source in a stretch of time, sorted."""
@@ -112,14 +117,9 @@ class SourceClock:
             source = self.sources[name]
             source.until, source.first, source.last, source.has_ended = known
 
-    def span(self, sources: Iterable[str]) -> tuple[int | None, int]:
-        """Return the first and the last instant of a query with some sources; None and FOREVER while not known."""
+    def last_instant(self, sources: Iterable[str]) -> int:
+        """Return the last instant of a query with some sources, FOREVER while that is not known."""
         own = [self.sources[name] for name in sources if self.sources[name].is_timed]
-        if not own:
-            return 0, 0
-        first = min((each.first for each in own if each.first is not None), default=None)
-        if not all(each.has_ended or each.first is not None or each.until > (first or 0) for each in own):
-            first = None
         if not all(each.has_ended for each in own):
-            return first, FOREVER
-        return first, max((each.last for each in own if each.last is not None), default=BEGINNING)
+            return FOREVER
+        return max((each.last for each in own if each.last is not None), default=BEGINNING if own else 0)

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints, concat, empty_batch
+from runtime.batch import BEGINNING, ChangeBatch, concat, empty_batch
 from runtime.clock import SourceClock, clock_of
 from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
-from runtime.operators.streams import RStream, netted_changes
+from runtime.operators.streams import RStream
 from runtime.queues import Queue
 from runtime.scheduling import Ready, scheduler
 from runtime.statistics import Snapshot, Statistics
@@ -82,7 +82,9 @@ class Executor:
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0
-        self._has_begun = False
+        self._asleep = {
+            name: each for name, each in self._operators.items() if isinstance(each, Aggregate) and each.is_always_there
+        }
         self._tapped: dict[str, list[ChangeBatch]] = {each: [] for each in taps}
 
     # Input
@@ -113,29 +115,26 @@ class Executor:
 
     def _pass_time(self) -> None:
         """Move on the sources that have nothing to say themselves."""
-        if not self.clock.has_begun:
-            return
-        self.begin()
-        until, beginning = self.clock.passed, self.clock.beginning
-        if until <= beginning:
-            return
+        self.wake()
+        passed = self.clock.passed
         for name, contents in list(self._static.items()):
-            del self._static[name]
-            self._enter(name, replace(contents, start=np.full(len(contents), beginning), until=until))
+            beginning = self.clock.first_instant(name)
+            if beginning is not None and beginning < passed:
+                del self._static[name]
+                self._enter(name, replace(contents, start=np.full(len(contents), beginning), until=passed))
         for name, source in self.clock.sources.items():
             released = not source.is_timed and name not in self._static and self._heartbeats[name] > BEGINNING
-            if (source.has_ended or released) and self._heartbeats[name] < until:
-                self._put(name, empty_batch(self._types[name], until), self._arrivals)
+            if (source.has_ended or released) and self._heartbeats[name] < passed:
+                self._put(name, empty_batch(self._types[name], passed), self._arrivals)
 
-    def begin(self) -> None:
-        """Tell those who wait for it that the first instant is known."""
-        if self._has_begun:
-            return
-        self._has_begun = True
-        for name, operator in self._operators.items():
-            if isinstance(operator, Aggregate) and operator.is_always_there:
-                heartbeat = empty_batch(operator.input_types[0], operator.heartbeats[0])
-                self._put(name, operator.process(0, heartbeat), self._arrivals)
+    def wake(self) -> None:
+        """Tell aggregates with a row that is always there, once it is known, when always begins."""
+        for name in list(self._asleep):
+            aggregate = self._asleep[name]
+            if aggregate.has_begun:
+                del self._asleep[name]
+                heartbeat = empty_batch(aggregate.input_types[0], aggregate.heartbeats[0])
+                self._put(name, aggregate.process(0, heartbeat), self._arrivals)
 
     # Work
 
@@ -202,11 +201,11 @@ class Executor:
         output = self.plan.output(query)
         if self._rstreams:
             self.clock.forget_before(min(each.spoken_until for each in self._rstreams))
-        first, last = self.clock.span(self._query_sources[output.query])
-        results = self._results[output.query]
-        if first is None:
-            return empty_batch(self._types[output.id], results.until)
-        return _within(results.take(self._types[output.id]), first, last, self.clock.beginning, output.is_stream)
+        last = self.clock.last_instant(self._query_sources[output.query])
+        batch = self._results[output.query].take(self._types[output.id])
+        if not len(batch) or int(batch.start[-1]) <= last:
+            return batch
+        return batch.filter(batch.start <= last)
 
     def take_tapped(self, operator: str) -> list[ChangeBatch]:
         """Take what a tapped operator has put out since the last time."""
@@ -317,24 +316,3 @@ class _Results:
 
 def _table(columns: Sequence[Any]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(each) for each in columns], names=[f"c{at}" for at in range(len(columns))])
-
-
-def _within(batch: ChangeBatch, first: int, last: int, beginning: int, is_stream: bool) -> ChangeBatch:
-    """Return the results of a query within the instants that it is about.
-
-    What is there before its first instant is there from then on.
-    """
-    instants: Ints = batch.start
-    if not len(batch) or (int(instants[0]) >= first and int(instants[-1]) <= last):
-        return batch
-    if last < FOREVER:
-        kept = instants <= max(last, beginning)
-        batch, instants = batch.filter(kept), instants[kept]
-    if is_stream:
-        kept = (instants >= first) | (instants == beginning)
-        batch, instants = batch.filter(kept), instants[kept]
-    clamped = np.clip(instants, first, max(first, last))
-    if is_stream:
-        return replace(batch, start=clamped)
-    start, weight, columns = netted_changes(clamped, batch.weights, batch.columns)
-    return ChangeBatch(columns, start, None, weight, batch.until)

@@ -43,13 +43,13 @@ class _Run:
         return (entries & np.uint64((1 << self.bits) - 1)).astype(np.int64) + self.origin
 
 
-def _run(codes: Codes, positions: Ints) -> _Run:
-    """Make a run; only the leading bits of the codes matter."""
+def _run(codes: Codes, positions: Ints, cut_bits: int) -> _Run:
+    """Make a run of codes, of which so many last bits are not theirs any more."""
     origin = int(positions.min())
-    bits = int(positions.max() - origin).bit_length()
+    bits = max(int(positions.max() - origin).bit_length(), cut_bits)
     entries = ((codes >> np.uint64(bits)) << np.uint64(bits)) | (positions - origin).view(np.uint64)
     entries.sort()
-    prefix_bits = max(len(codes).bit_length() - 1, 1)
+    prefix_bits = max(len(codes).bit_length() - 2, 1)
     shift = 64 - prefix_bits
     counts = np.bincount((entries >> np.uint64(shift)).view(np.int64), minlength=1 << prefix_bits)
     directory = np.zeros((1 << prefix_bits) + 1, np.int32)
@@ -74,7 +74,7 @@ class CodeRuns:
         """Add entries; those of positions before the oldest may be forgotten."""
         if not len(codes):
             return
-        merged_codes, merged_positions, total = [codes], [positions], len(codes)
+        merged_codes, merged_positions, total, cut_bits = [codes], [positions], len(codes), 0
         while self._runs and len(self._runs[-1].entries) < GROWTH * total:
             older = self._runs.pop()
             older_positions = older.positions
@@ -83,7 +83,16 @@ class CodeRuns:
             merged_codes.append(entries)
             merged_positions.append(older_positions if kept.all() else older_positions[kept])
             total += len(entries)
-        self._runs.append(_run(np.concatenate(merged_codes), np.concatenate(merged_positions)))
+            cut_bits = max(cut_bits, older.bits)
+        self._runs.append(_run(np.concatenate(merged_codes), np.concatenate(merged_positions), cut_bits))
+
+    def forget_before(self, oldest: int) -> None:
+        """Drop the entries of positions before the oldest."""
+        runs, self._runs = self._runs, []
+        for run in runs:
+            kept = run.positions >= oldest
+            if kept.any():
+                self._runs.append(_run(run.entries[kept], run.positions[kept], run.bits))
 
     def find(self, codes: Codes, low: Ints | None = None, high: Ints | None = None) -> tuple[Ints, Ints]:
         """Return pairs (which of the codes, position of an entry that may have it).

@@ -36,13 +36,13 @@ class GrowingInts:
     """Integers by position: grows at the end, and is cut at the beginning."""
 
     def __init__(self, base: int = 0) -> None:
-        self._buffer = np.empty(1024, np.int64)
+        self._buffer = np.empty(0, np.int64)
         self._first = self._last = 0
         self.base = base
 
     @property
     def nbytes(self) -> int:
-        return 8 * (self._last - self._first)
+        return self._buffer.nbytes
 
     @property
     def values(self) -> Ints:
@@ -52,14 +52,11 @@ class GrowingInts:
         """Add values at the end."""
         if self._last + len(values) > len(self._buffer):
             kept = self.values
-            room = max(2 * (len(kept) + len(values)), 1024)
-            if len(kept) + len(values) > len(self._buffer) // 2:
-                grown = np.empty(room, np.int64)
-                grown[: len(kept)] = kept
-                self._buffer = grown
-            else:
-                self._buffer[: len(kept)] = kept
-            self._first, self._last = 0, len(kept)
+            needed = len(kept) + len(values)
+            # With an eighth more than is needed, everything is moved once for each ninth that comes.
+            moved = np.empty(needed + needed // 8, np.int64)
+            moved[: len(kept)] = kept
+            self._buffer, self._first, self._last = moved, 0, len(kept)
         self._buffer[self._last : self._last + len(values)] = values
         self._last += len(values)
 
@@ -255,11 +252,26 @@ class Store:
             self._drop_parts(0, droppable)
             for numbers in self._numbers:
                 numbers.cut(self.base)
+        if self.is_log and self._parts:
+            self._cut_head(self._parts[0])
         if not self.is_log and len(self) > 2 * self._rows_at_rewrite + _FEWEST:
             if all(stub.seen == self.length for stub in self._stubs):
                 self._rewrite()
         if len(self._parts) > MOST_PARTS:
             self._join_parts()
+
+    def _cut_head(self, head: Part) -> None:
+        """Give back the memory of rows at the beginning of a log when they are a good part of its first stretch."""
+        needed_from = min(stub.first_needed() for stub in self._stubs)
+        unneeded, count = needed_from - head.first, head.last + 1 - head.first
+        if not count // 4 < unneeded < count:
+            return
+        self._column_bytes -= sum(column.nbytes for column in head.columns)
+        head.columns = take(head.columns, np.arange(unneeded, count))
+        self._column_bytes += sum(column.nbytes for column in head.columns)
+        head.first = self.base = needed_from
+        for numbers in self._numbers:
+            numbers.cut(self.base)
 
     def _rewrite(self) -> None:
         """Leave out what has ended and what cancels."""
@@ -342,6 +354,8 @@ class _StoreIndex:
         if valid is not None:
             codes, positions = codes[valid], positions[valid]
         self.runs.add(codes, positions, store.base)
+        if len(self.runs) > len(store) + len(store) // 4 + _FEWEST:
+            self.runs.forget_before(store.base)
         self._indexed = store.length
 
 
@@ -405,6 +419,12 @@ class Stub:
         """Say that rows that end before or at an instant are not needed any more."""
         self.needed = max(self.needed, instant)
         self.store.trim()
+
+    def first_needed(self) -> int:
+        """Return the position in a log from which on rows are needed."""
+        low, _ = self.rule.bounds(self.store, self.told, np.array([self.needed]), np.array([FOREVER]))
+        assert low is not None, "rows of a log end in its order"
+        return min(max(int(low[0]), self.store.base), self.seen)
 
     def is_past(self, part: Part) -> bool:
         """Tell whether no row of a part, the oldest there is, is needed."""

@@ -1,8 +1,8 @@
 """Random cases for the engine: queries, the elements of their inputs, and how the engine is made to run them.
 
-A case is decided by its seed. Data is small, and where it is not, windows are: the definition, which is the judge, takes
-all of a relation at every instant. What is rare in small data is made frequent by small limits (`small_limits`): then
-runs are merged, stores rewritten, logs compacted and slots given up all the time.
+A case is decided by its seed. Data is small, and where it is not, windows are: the definition, which is the judge,
+takes all of a relation at every instant. What is rare in small data is made frequent by small limits (`small_limits`):
+then runs are merged, stores rewritten, logs compacted and slots given up all the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import cql
 from cql import Catalog
 from cql.bound import Rel
 from cql.errors import Code, CqlError
-from cql.intervals import TimeDomain
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
@@ -185,13 +184,15 @@ def _network(rng: Random) -> Case | None:
     texts, trees = network(rng.randrange(2**32))
     kept: dict[str, str] = {}
     for name, text in texts.items():
-        if len({_domain(trees[each]) for each in (*kept, name)} - {None}) <= 1:
+        if _go_together([trees[each] for each in (*kept, name)]):
             kept[name] = text
     return _bound(rng, kept, catalog()) if kept else None
 
 
-def _domain(tree: Rel) -> TimeDomain | None:
-    return next((scan.domain for scan in cql.bound.scans(tree) if scan.domain is not None), None)
+def _go_together(trees: Sequence[Rel]) -> bool:
+    """Tell whether queries can be of one network: all on one clock, or all on none."""
+    clocks = {next((scan.domain for scan in cql.bound.scans(tree) if scan.domain), None) for tree in trees}
+    return len(clocks) == 1
 
 
 def _bound(rng: Random, texts: Mapping[str, str], known: Catalog) -> Case | None:

@@ -28,8 +28,8 @@ from cql.bound.relations import expressions
 from cql.functions.scalars import EXTRACT_FIELDS, SCALARS, TRUNC_UNITS
 from cql.types import DataType, Kind, castable, decimal
 from runtime.expressions import compile_expression, compile_predicate, compile_projection
-from runtime.failures import UserFunctionFailed
 from runtime.expressions.program import KERNELS
+from runtime.failures import UserFunctionFailed
 from runtime.types import arrow_type
 from tests.definition import Value, user_code
 from tests.definition.evaluator import _Run

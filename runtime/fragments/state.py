@@ -24,7 +24,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
     position = {
         "heartbeats": worker.heartbeats,
         "upstream": worker.upstream,
-        "static_done": worker.static_done,
+        "entered": sorted(worker.entered),
         "late": dict(worker.late),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
@@ -38,7 +38,7 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
     position = meta["worker"]
     worker.heartbeats |= {edge: at for edge, at in position["heartbeats"].items() if edge in worker.heartbeats}
     worker.upstream |= {edge: known for edge, known in position["upstream"].items() if edge in worker.upstream}
-    worker.static_done = position["static_done"]
+    worker.entered = set(position["entered"])
     worker.late |= position["late"]
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"

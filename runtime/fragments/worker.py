@@ -72,7 +72,8 @@ class Worker:
         self.waiting = {edge.key: Agenda() for edge in self._edges.values() if self._waits(edge)}
         self.heartbeats: dict[str, int] = dict.fromkeys(self._edges, BEGINNING)
         self.upstream: dict[str, dict[str, int]] = {key: {} for key, edge in self._edges.items() if edge.source is None}
-        self.static_done = False
+        self.entered: set[str] = set()
+        """The edges of static relations whose rows are in."""
 
     def _waits(self, edge: Edge) -> bool:
         """Tell whether rows of an edge are held back until their instants are complete."""
@@ -88,9 +89,8 @@ class Worker:
         self._take_rows(by_kind[ROWS], complete_before)
         for piece in by_kind[HEARTBEAT]:
             self.upstream[piece.about][piece.place] = unpack_values(piece.blob)["until"]
-        if self.clock.has_begun:
-            self.executor.begin()
-            self._enter_static()
+        self.executor.wake()
+        self._enter_static()
         for edge in self._edges.values():
             self._advance(edge)
         self.executor.run()
@@ -123,11 +123,9 @@ class Worker:
             producer = self.layout.plan.by_id[edge.producer].fragment
             return min(known.values()) if len(known) == self.layout.bucket_count(producer) else BEGINNING
         source = self.clock.sources[edge.source]
-        if source.is_timed and not source.has_ended:
-            return source.until
-        if not self.clock.has_begun:
-            return BEGINNING
-        return max(self.clock.passed, source.until if source.is_timed else BEGINNING)
+        if source.is_timed:
+            return max(self.clock.passed, source.until) if source.has_ended else source.until
+        return self.clock.passed if edge.key in self.entered else BEGINNING
 
     # Input
 
@@ -148,23 +146,27 @@ class Worker:
             self.waiting[edge.key].put(batch.start, [pa.array(batch.weights), *batch.columns])
 
     def _enter_static(self) -> None:
-        """Put static relations into their edges, at the first instant of all."""
-        if self.static_done or self.clock.passed <= self.clock.beginning:
-            return
-        self.static_done = True
+        """Put static relations into their edges, at the first instants of their queries."""
         for edge in self._edges.values():
-            if edge.source is None or self.clock.sources[edge.source].is_timed:
+            if edge.source is None or self.clock.sources[edge.source].is_timed or edge.key in self.entered:
                 continue
-            columns = self._static[edge.source]
-            count = len(columns[0]) if columns else 0
-            reader = SourceReader(self.layout, edge.source, self._functions)
-            rows = reader.edge_rows(edge, columns, count)
-            router = Router(self.layout, edge, self._functions)
-            for bucket, positions in router.buckets(rows.columns, len(rows)):
-                if bucket == self.bucket:
-                    own = rows if positions is None else rows.take(positions)
-                    start = np.full(len(own), self.clock.beginning)
-                    self.waiting[edge.key].put(start, [pa.array(own.weights), *own.columns])
+            beginning = self.clock.first_instant(edge.source)
+            if beginning is not None and beginning < self.clock.passed:
+                self.entered.add(edge.key)
+                own = self._static_rows(edge)
+                start = np.full(len(own), beginning)
+                self.waiting[edge.key].put(start, [pa.array(own.weights), *own.columns])
+
+    def _static_rows(self, edge: Edge) -> ChangeBatch:
+        """Return the rows of a static relation that an edge brings to this bucket."""
+        assert edge.source is not None
+        columns = self._static[edge.source]
+        reader = SourceReader(self.layout, edge.source, self._functions)
+        rows = reader.edge_rows(edge, columns, len(columns[0]) if columns else 0)
+        for bucket, positions in Router(self.layout, edge, self._functions).buckets(rows.columns, len(rows)):
+            if bucket == self.bucket:
+                return rows if positions is None else rows.take(positions)
+        return rows.slice(0, 0)
 
     def _advance(self, edge: Edge) -> None:
         """Hand the rows of an edge that are complete to the executor."""

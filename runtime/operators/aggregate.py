@@ -152,9 +152,12 @@ class Aggregate(Operator):
     @property
     def until(self) -> int:
         """The instant before which it is complete: a row that is always there comes with the first instant of all."""
-        if self.is_always_there and not self.context.clock.has_begun:
-            return BEGINNING
-        return super().until
+        return super().until if self.has_begun else BEGINNING
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether it is known since when its row is there, if it always is."""
+        return not self.is_always_there or self._empty_row_since() is not None
 
     @property
     def is_always_there(self) -> bool:
@@ -206,7 +209,7 @@ class Aggregate(Operator):
     def _empty_row_since(self) -> int | None:
         clock = self.context.clock
         if self.is_always_there:
-            return clock.beginning
+            return clock.beginning(self.node.begins)
         seen = [clock.first_instant(source) for source in self.node.seen]
         return min((instant for instant in seen if instant is not None), default=None)
 

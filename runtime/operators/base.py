@@ -7,7 +7,7 @@ it puts out, netted per instant, is a function of what was put in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,12 +34,11 @@ class Clock(Protocol):
         """Return the different instants of a source's elements in a stretch of time, sorted."""
 
     @property
-    def beginning(self) -> int:
-        """The first instant of any source."""
+    def earliest(self) -> int:
+        """The first instant that any source has had so far."""
 
-    @property
-    def has_begun(self) -> bool:
-        """Tell whether the first instant is known."""
+    def beginning(self, sources: Iterable[str]) -> int | None:
+        """Return the first instant of some sources; None if it is not known yet."""
 
 
 @dataclass(slots=True)

@@ -114,7 +114,6 @@ def _mixed_instants(instants: Ints, weights: Ints) -> Mask:
     return np.repeat((entering > 0) & (entering < sizes), sizes)
 
 
-
 class _ToStream(Operator):
     sign: int
 
@@ -194,7 +193,7 @@ class RStream(Operator):
     def _ticks(self, since: int, until: int) -> Ints:
         """Return the instants of a stretch of time at which it speaks."""
         clock = self.context.clock
-        since = max(since, clock.beginning)
+        since = max(since, clock.earliest)
         if since >= until:
             return np.empty(0, np.int64)
         if self.node.every_tick:

@@ -3,8 +3,8 @@
 The law is that an expression means the same in Spark and in the engine, bit for bit, whatever the settings of the
 session (ANSI mode, time zone, precision of decimals). So nothing here can raise: what overflows in Spark is
 asked with `try_`; and a DOUBLE comes out with one NaN and one zero. What Spark cannot say exactly is not lowered: the
-engine evaluates it. TIMESTAMP is `timestamp_ntz`, which knows no time zone and is the engine's type in Arrow;
-INTERVALs exist inside expressions only, as microseconds. Constants are computed by the engine.
+engine evaluates it. TIMESTAMP is `timestamp_ntz`, which knows no time zone and is the engine's type in Arrow.
+Constants are computed by the engine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pyspark.sql import types as s
 
 from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, children, walk
 from cql.functions.scalars import SCALARS
-from cql.types import MAX_PRECISION, DataType, Kind
+from cql.types import BIGINT, MAX_PRECISION, TIMESTAMP, DataType, Kind
 from runtime.expressions import compile_expression
-from runtime.expressions.plain import SECOND, Wild, like_parts, to_datetime
+from runtime.expressions.plain import SECOND, Wild, decimal_text, interval_text, like_parts, to_datetime
 from runtime.expressions.values import RANGES
 
 _SPARK: dict[Kind, s.DataType] = {
@@ -54,8 +54,6 @@ def spark_type(data_type: DataType) -> s.DataType:
 
 def lowered(expression: Expr, columns: Sequence[Column]) -> Column | None:
     """Return an expression over columns of its input as a Spark column, or None if only the engine can compute it."""
-    if expression.type.kind is Kind.INTERVAL:
-        return None
     try:
         column = _lower(expression, columns)
     except _LeftToTheEngine:
@@ -83,7 +81,7 @@ def _lower(expression: Expr, columns: Sequence[Column]) -> Column:
     if _is_constant(expression):
         return _literal(_value_of(expression), expression.type)
     match expression:
-        case ColumnRef(index=index, depth=0) if expression.type.kind is not Kind.INTERVAL:
+        case ColumnRef(index=index, depth=0):
             return columns[index]
         case Call(function=name) if name in _RULES:
             if SCALARS[name].null_in_null_out and any(map(_is_null, expression.arguments)):
@@ -120,17 +118,18 @@ def _value_of(expression: Expr) -> Any:
     return (made.view(pa.int64()) if pa.types.is_temporal(made.type) else made)[0].as_py()
 
 
+_WRITTEN: dict[Kind, Callable[[Any], str]] = {
+    Kind.DECIMAL: decimal_text,
+    Kind.TIMESTAMP: lambda value: to_datetime(value).isoformat(sep=" "),
+    Kind.INTERVAL: interval_text,
+}
+"""The texts in which Spark reads values that it would not take over exactly from Python."""
+
+
 def _literal(value: Any, data_type: DataType) -> Column:
-    inner = s.LongType() if data_type.kind is Kind.INTERVAL else spark_type(data_type)
-    if value is not None and data_type.kind is Kind.TIMESTAMP:
-        value = to_datetime(value).isoformat(sep=" ")
-    elif value is not None and data_type.kind is Kind.DECIMAL:
-        value = f"{value:f}"
-    return f.lit(value).cast(inner)
-
-
-def _bigint(value: int) -> Column:
-    return f.lit(value).cast("bigint")
+    if value is not None and data_type.kind in _WRITTEN:
+        value = _WRITTEN[data_type.kind](value)
+    return f.lit(value).cast(spark_type(data_type))
 
 
 # Numbers
@@ -139,14 +138,10 @@ def _bigint(value: int) -> Column:
 def _computing(operation: Callable[[Column, Column], Column]) -> Callable[..., Column]:
     """Return the rule of an operation that is NULL beyond the range of its type."""
 
-    def rule(call: Call, *operands: Column) -> Column:
+    def rule(call: Call, a: Column, b: Column) -> Column:
         _require_exact_decimal(call.type)
-        a, b = (
-            _microseconds(x) if argument.type.kind is Kind.TIMESTAMP else x
-            for x, argument in zip(operands, call.arguments, strict=True)
-        )
         result = operation(a, b)
-        return _timestamp(result) if call.type.kind is Kind.TIMESTAMP else result
+        return _within(call.type, result) if call.type.kind is Kind.TIMESTAMP else result
 
     return rule
 
@@ -314,22 +309,25 @@ def _regexp_extract(call: Call, text: Column, *others: Column) -> Column:
 
 def _seconds(timestamps: Column) -> Column:
     """Return seconds since 1970 with their fractions; casts between timestamps would use the session's time zone."""
-    return (timestamps - _literal(0, DataType(Kind.TIMESTAMP))).cast("interval second").cast("decimal(18,6)")
+    return (timestamps - _literal(0, TIMESTAMP)).cast("interval second").cast("decimal(18,6)")
 
 
-def _microseconds(timestamps: Column) -> Column:
-    return (_seconds(timestamps) * f.lit(SECOND)).cast("bigint")
+def _whole_seconds(timestamps: Column) -> Column:
+    """Return whole seconds since 1970, rounded down: since the first year there are none below zero, which are cut."""
+    first = RANGES[Kind.TIMESTAMP][0]
+    since = (timestamps - _literal(first, TIMESTAMP)).cast("interval second").cast("bigint")
+    return since + _literal(first // SECOND, BIGINT)
 
 
 def _timestamp(microseconds: Column) -> Column:
     """Return microseconds since 1970 as timestamps, NULL outside the years that there are."""
-    low, high = map(_bigint, RANGES[Kind.TIMESTAMP])
-    known = f.when((microseconds >= low) & (microseconds <= high), microseconds)
-    return f.timestamp_add("MICROSECOND", known, _literal(0, DataType(Kind.TIMESTAMP)))
+    return f.timestamp_add("MICROSECOND", _within(BIGINT, microseconds), _literal(0, TIMESTAMP))
 
 
-def _whole_seconds(timestamps: Column) -> Column:
-    return f.floor(_seconds(timestamps)).cast("bigint")
+def _within(data_type: DataType, instants: Column) -> Column:
+    """Return instants, as a type has them, with NULL outside the years that there are."""
+    low, high = (_literal(each, data_type) for each in RANGES[Kind.TIMESTAMP])
+    return f.when((instants >= low) & (instants <= high), instants)
 
 
 _FIELDS: dict[str, Callable[[Column], Column]] = {
@@ -344,13 +342,6 @@ _FIELDS: dict[str, Callable[[Column], Column]] = {
     "minute": f.minute,
     "second": lambda timestamps: f.extract(f.lit("SECOND"), timestamps),
 }
-_SIZES = {
-    "microsecond": 1,
-    "millisecond": 1000,
-    "second": SECOND,
-    "minute": 60 * SECOND,
-    "hour": 3600 * SECOND,
-}
 
 
 def _extract(call: Call, field: Column, timestamps: Column) -> Column:
@@ -358,12 +349,24 @@ def _extract(call: Call, field: Column, timestamps: Column) -> Column:
 
 
 def _date_trunc(call: Call, unit: Column, timestamps: Column) -> Column:
-    name = _value_of(call.arguments[0]).lower()
-    if name in _SIZES:
-        microseconds = _microseconds(timestamps)
-        return _timestamp(microseconds - f.pmod(microseconds, _bigint(_SIZES[name])))
     date = timestamps.cast("date")
-    return (date if name == "day" else f.trunc(date, name)).cast(s.TimestampNTZType())
+    day = date.cast(s.TimestampNTZType())
+    hours, minutes, seconds = f.hour(timestamps), f.minute(timestamps), f.second(timestamps)
+    match _value_of(call.arguments[0]).lower():
+        case "microsecond":
+            return timestamps
+        case "millisecond":
+            raise _LeftToTheEngine
+        case "second":
+            return f.timestamp_add("SECOND", hours * 3600 + minutes * 60 + seconds, day)
+        case "minute":
+            return f.timestamp_add("MINUTE", hours * 60 + minutes, day)
+        case "hour":
+            return f.timestamp_add("HOUR", hours, day)
+        case "day":
+            return day
+        case longer:
+            return f.trunc(date, longer).cast(s.TimestampNTZType())
 
 
 def _epoch(call: Call, timestamps: Column) -> Column:
@@ -400,7 +403,7 @@ def _cast(source: DataType, target: DataType, x: Column) -> Column:
         case Kind.DECIMAL, Kind.TIMESTAMP:
             return _timestamp_of_decimal(source, x)
         case _, Kind.TIMESTAMP:
-            return _timestamp(f.try_multiply(x.cast("bigint"), _bigint(SECOND)))
+            return _timestamp(f.try_multiply(x.cast("bigint"), _literal(SECOND, BIGINT)))
         case Kind.DOUBLE, Kind.BIGINT:
             return _within_bigint(x).try_cast("bigint")
     return x.try_cast(spark_type(target))

@@ -8,6 +8,7 @@ archive of the loaded classes behind (Java's class-data sharing), and the runs a
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -56,7 +57,7 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._active_spark_context is None:
         java = check_java()
-        conf = _configuration(local_settings(cores or len(os.sched_getaffinity(0))) | settings)
+        conf = _configuration({**local_settings(cores or len(os.sched_getaffinity(0))), **settings})
         _use_archive(conf, archive or _cache(), java)
         _start(conf)
     session = SparkSession.builder.getOrCreate()
@@ -156,6 +157,7 @@ def _start(conf: SparkConf) -> None:
     handle, name = tempfile.mkstemp(prefix="cql-spark-", suffix=".log")
     log = Path(name)
     atexit.register(log.unlink, missing_ok=True)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     try:
         gateway = launch_gateway(conf, {"stdout": handle, "stderr": handle})

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -115,16 +114,17 @@ def source_frame(
         )
     if not _is_read_by_engine(table.source):
         return frame_source(_read_by_spark(spark, table, table.source, streaming), table, on_bad_row)
-    reader = FileReader.of(table, table.source, on_bad_row)
+    reader = FileReader.of(table, table.source, on_bad_row, streaming)
     _check_path(reader.path, streaming)
+    place = spark_path(reader.path, streaming)
+    options = {key: text for key, text in table.source.options.items() if key.casefold() in _FILE_OPTIONS}
+    opened = (spark.readStream if streaming else spark.read).options(**options)
     if native and table.source.format == "parquet":
-        found = _native_parquet(spark, table, table.source, on_bad_row, streaming)
+        schema = spark.read.parquet(spark_path(str(files_of(reader.path)[0]), streaming=False)).schema
+        found = _native_parquet(opened.format("parquet").schema(schema).load(place), table, on_bad_row)
         if found is not None:
             return found
-    options = {key: text for key, text in table.source.options.items() if key.casefold() in _FILE_OPTIONS}
-    place = spark_path(reader.path, streaming)
-    opened = spark.readStream if streaming else spark.read
-    files = opened.format("binaryFile").schema(_FILE_LIST).options(**options).load(place)
+    files = opened.format("binaryFile").schema(_FILE_LIST).load(place)
     return SourceFrame(table, files.select("path"), reader)
 
 
@@ -159,17 +159,18 @@ class FileReader:
     """The table, with the options that its reader knows."""
     path: str
     on_bad_row: OnBadRow
+    streaming: bool
     root: str
     """What to leave out of the names of files in messages, so that they are as the user wrote them."""
 
     @classmethod
-    def of(cls, table: Table, source: External, on_bad_row: OnBadRow) -> FileReader:
+    def of(cls, table: Table, source: External, on_bad_row: OnBadRow, streaming: bool = True) -> FileReader:
         """Return the reader of a table; raises if its options or columns do not go together."""
         options = {key.casefold(): text for key, text in source.options.items()}
         path = options.get("path", "").removeprefix("file:")
         known = {key: text for key, text in options.items() if key in map(str.casefold, READS[source.format])}
         read = table.model_copy(update={"source": External(format=source.format, options=known)})
-        made = cls(read, path, on_bad_row, "" if os.path.isabs(path) else os.path.join(os.getcwd(), ""))
+        made = cls(read, path, on_bad_row, streaming, "" if os.path.isabs(path) else os.path.join(os.getcwd(), ""))
         open_source(made._at(os.devnull), on_bad_row)
         return made
 
@@ -181,9 +182,11 @@ class FileReader:
                     yield from self._file(name)
 
     def _file(self, name: str) -> Iterator[Part]:
+        path = re.sub("^file:/+", "/", name)
         skipped = 0
         try:
-            source = open_source(self._at(re.sub("^file:/+", "/", name)), self.on_bad_row)
+            self._check_name(path)
+            source = open_source(self._at(path), self.on_bad_row)
             for rows in source:
                 yield Part(rows, name, source.skipped - skipped)
                 skipped = source.skipped
@@ -191,6 +194,19 @@ class FileReader:
             raise CqlError([replace(d, message=d.message.replace(self.root, "")) for d in error.diagnostics]) from None
         if source.skipped > skipped:
             yield Part(_no_rows(self.table), name, source.skipped - skipped)
+
+    def _check_name(self, path: str) -> None:
+        """Raise for a name that Spark takes for a pattern: it hands out the other files of a micro-batch twice then."""
+        if self.streaming and _SPECIAL_IN_GLOBS.search(path) and not os.path.samefile(self._absolute, path):
+            raise fail(
+                Code.BAD_FILE,
+                f"'{path}' has one of {{}}[]*?\\ in its name, which Spark's file streams cannot read among others",
+                hint="rename it",
+            )
+
+    @property
+    def _absolute(self) -> str:
+        return os.path.join(self.root, self.path)
 
     def _at(self, path: str) -> Table:
         assert self.table.source is not None
@@ -271,18 +287,11 @@ def _with_place(frame: DataFrame) -> DataFrame:
     return frame.select("*", f.concat(f.col("_metadata.file_path"), f.lit("#"), start).alias(PLACE))
 
 
-def _native_parquet(
-    spark: SparkSession, table: Table, source: External, on_bad_row: OnBadRow, streaming: bool
-) -> SourceFrame | None:
+def _native_parquet(frame: DataFrame, table: Table, on_bad_row: OnBadRow) -> SourceFrame | None:
     """Return a table of Parquet files read by Spark; None if its reader would not read the same."""
-    files = files_of(FileReader.of(table, source, on_bad_row).path)
-    found = spark.read.parquet(spark_path(str(files[0]), streaming=False)).schema
-    names = {name.casefold() for name in found.names}
-    if not {column.name.casefold() for column in layout_of(table).fields} <= names:
+    found = {name.casefold() for name in frame.columns}
+    if not {column.name.casefold() for column in layout_of(table).fields} <= found:
         return None
-    opened = (spark.readStream if streaming else spark.read).format("parquet").schema(found)
-    options = {key: text for key, text in source.options.items() if key.casefold() in _FILE_OPTIONS}
-    frame = opened.options(**options).load(spark_path(FileReader.of(table, source, on_bad_row).path, streaming))
     made = frame_source(_with_place(frame), table, on_bad_row)
     return made if made.native is not None else None
 
@@ -311,7 +320,7 @@ def _is_convertible(found: s.DataType, declared: DataType) -> bool:
     if isinstance(found, s.StringType) or (isinstance(found, s.BinaryType) and declared.kind is Kind.STRING):
         return True
     try:
-        return fits(to_arrow_type(found), declared)
+        return fits(to_arrow_type(found, timezone="UTC"), declared)
     except Exception:
         return False
 
@@ -469,7 +478,7 @@ class TaskFailed(Exception):
     """An error for the user, written so that it survives as a part of other errors' texts."""
 
 
-_CARRIED = re.compile(r"<cql-error (\{.*?\}) cql-error>")
+_CARRIED = re.compile(r'<cql-error (\{"diagnostics".*?\}) cql-error>')
 
 
 @contextmanager

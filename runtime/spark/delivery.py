@@ -1,0 +1,429 @@
+"""Delivers results on the driver: what a micro-batch computed goes to the sinks of its queries, once.
+
+Spark computes a micro-batch again if the driver ended before it was committed, and hands over the same results under
+the same id. So delivering is idempotent: doing it again replaces what was done.
+
+| sink | what a batch does | after a crash |
+|---|---|---|
+| `csv`, `json`, `parquet` | writes a file `part-<batch id>` under a hidden name and renames it | exactly once |
+| `stream` | adds to a file whose length was noted before, and is cut back to for a repetition | exactly once |
+| standard output | prints | at least once: the last batch may come again |
+| a function of the user | calls it with the changes and the batch id | at least once, under the same id |
+| `memory` | adds to what this process keeps | gone with the process |
+
+After every delivery the checkpoint notes the last batch of each query, so that a network which was stopped and not
+killed repeats nothing anywhere. A run from a new checkpoint replaces the files of an earlier one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import socket
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from cql.catalog import QueryDef
+from cql.errors import Code, CqlError, fail
+from cql.intervals import TimeDomain
+from runtime.batch import ChangeBatch
+from runtime.formats.line_formats import CsvFormat, JsonFormat, StreamFormat
+from runtime.formats.options import WRITES, Options
+from runtime.formats.result_files import FileWriter, LinesWriter, ParquetWriter, writing
+from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer, repeated
+from runtime.formats.sinks import Output, open_sink
+from runtime.formats.tables import Screen
+from runtime.memory import changes_table
+
+Callback = Callable[[pa.Table, int], None]
+"""A function of the user: takes the changes of a batch, and its id."""
+
+_RECORD = "delivery.json"
+_LOCK = "delivery.lock"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A query and the shape of its results; with a callback they go there, otherwise to its sink."""
+
+    query: QueryDef
+    columns: Sequence[ResultColumn]
+    is_stream: bool
+    time: TimeDomain | None
+    callback: Callback | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
+
+    sink: str
+    delivered: int = -1
+    begun: int = -1
+    length: int = 0
+    """How long the file was before that batch."""
+
+
+class Delivery:
+    """The sinks of a network, and in its checkpoint what they have; a checkpoint serves one delivery at a time.
+
+    Without a checkpoint nothing is remembered beyond this object. Tables and JSON lines go to a shared `screen`.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path | None,
+        targets: Sequence[Target],
+        output: Output = "table",
+        screen: Screen | None = None,
+    ) -> None:
+        self._lock = None if checkpoint is None else _locked(checkpoint)
+        try:
+            self._record = Record(None if checkpoint is None else checkpoint / _RECORD)
+            shared = screen or Screen(sys.stdout)
+            _check_apart(targets)
+            self._sinks = {target.query.name: _opened(target, output, shared) for target in targets}
+            for name, sink in self._sinks.items():
+                sink.resume(self._record.progress(name, sink.name))
+        except BaseException:
+            self._unlock()
+            raise
+
+    @property
+    def results(self) -> dict[str, MemoryWriter]:
+        """The results that are kept in memory, by query."""
+        return {name: sink.kept for name, sink in self._sinks.items() if isinstance(sink, MemorySink)}
+
+    def delivered(self, query: str) -> int:
+        """Return the last batch whose results of a query were delivered, or -1."""
+        return self._sinks[query].progress.delivered
+
+    def deliver(self, batch_id: int, results: Mapping[str, ChangeBatch]) -> None:
+        """Write the results of a micro-batch; what has been delivered already is left as it is."""
+        due = [sink for sink in self._sinks.values() if batch_id > sink.progress.delivered]
+        found = {
+            sink: results[name] for name, sink in self._sinks.items() if sink in due and len(results.get(name, ()))
+        }
+        begun = [sink.begin(batch_id, sink in found) for sink in due]
+        if any(begun):
+            self._record.save()
+        for sink, batch in found.items():
+            sink.put(batch_id, batch)
+        for sink in due:
+            sink.progress.delivered = batch_id
+        if found:
+            self._record.save()
+
+    def finish(self) -> None:
+        """Complete all results, and let the checkpoint go."""
+        try:
+            for sink in self._sinks.values():
+                sink.finish()
+            self._record.save()
+        finally:
+            self._unlock()
+
+    def abort(self) -> None:
+        """Stop where the last delivery ended, and let the checkpoint go."""
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+# Sinks
+
+
+class Sink(ABC):
+    """Where the results of one query go; `name` is how the checkpoint knows it."""
+
+    name: str = ""
+    progress: Progress
+
+    def resume(self, progress: Progress) -> None:
+        """Go on from where the checkpoint says; called once, before anything else."""
+        self.progress = progress
+
+    def begin(self, batch_id: int, has_rows: bool) -> bool:
+        """Get ready for a batch, and tell whether the checkpoint has to know before it is written."""
+        return False
+
+    @abstractmethod
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Write the results of a batch, of which there are some; again if that was begun before."""
+
+    def finish(self) -> None:
+        """Complete the result, also one without any batch; called once, after the last."""
+        if self.progress.begun < 0:
+            self.begin(0, has_rows=False)
+
+
+class FolderSink(Sink):
+    """A folder with a file for each batch that has rows."""
+
+    def __init__(self, result: Result, options: Options) -> None:
+        self._result = result
+        self._options = options
+        self._folder = Path(options.path())
+        self._pattern = re.compile(rf"part-\d+\.{options.format}")
+        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}")
+        self.name = f"{options.format} {self._folder.absolute()}"
+        if self._folder.exists() and not self._folder.is_dir():
+            raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
+
+    def resume(self, progress: Progress) -> None:
+        """Remove what a crash has left under hidden names."""
+        super().resume(progress)
+        self._remove(self._hidden)
+
+    def begin(self, batch_id: int, has_rows: bool) -> bool:
+        """Remove the files of an earlier run before the first batch of this one."""
+        if self.progress.begun >= 0:
+            return False
+        self._remove(self._pattern)
+        self.progress.begun = batch_id
+        return True
+
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Write the file of a batch; it appears, or replaces itself, as a whole."""
+        path = self._folder / f"part-{batch_id:08}.{self._options.format}"
+        with writing(path):
+            with self._writer(path) as writer:
+                writer.write(batch)
+            _sync(path)
+            _sync(self._folder)
+
+    def _writer(self, path: Path) -> FileWriter:
+        match self._options.format:
+            case "csv":
+                return LinesWriter(CsvFormat(self._result, self._options), path)
+            case "json":
+                return LinesWriter(JsonFormat(self._result), path)
+        return ParquetWriter(self._result, self._options, path)
+
+    def _remove(self, pattern: re.Pattern[str]) -> None:
+        with writing(self._folder):
+            if self._folder.is_dir():
+                for path in self._folder.iterdir():
+                    if pattern.fullmatch(path.name):
+                        path.unlink()
+
+
+class GrowingFile(Sink):
+    """A file of STREAM, to which every batch adds its lines."""
+
+    def __init__(self, result: Result, options: Options) -> None:
+        self._format = StreamFormat(result)
+        self._path = Path(options.path())
+        self.name = f"stream {self._path.absolute()}"
+        if self._path.is_dir():
+            raise _in_the_way(self._path, "a folder", "a file")
+
+    def begin(self, batch_id: int, has_rows: bool) -> bool:
+        """Note how long the file is, or cut it back to what it was before a batch that is done again."""
+        progress = self.progress
+        with writing(self._path):
+            if progress.begun < 0:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.write_bytes(self._format.head)
+                progress.length = len(self._format.head)
+            elif progress.begun >= batch_id:
+                self._cut()
+            elif has_rows:
+                progress.length = self._path.stat().st_size
+            else:
+                return False
+        progress.begun = batch_id
+        return True
+
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Add the lines of a batch; what was added is taken back if that fails."""
+        try:
+            with writing(self._path), self._path.open("ab") as file:
+                file.write(self._format.lines(repeated(batch)))
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError, CqlError):
+                self._cut()
+            raise
+
+    def _cut(self) -> None:
+        size = self._path.stat().st_size if self._path.exists() else -1
+        if size < self.progress.length:
+            raise fail(
+                Code.CANNOT_WRITE,
+                f"'{self._path}' is shorter than the checkpoint says: someone else has changed or removed it",
+                hint="put it back, or start from a new checkpoint",
+            )
+        os.truncate(self._path, self.progress.length)
+
+
+class WriterSink(Sink):
+    """Standard output, as tables or JSON lines."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Print the changes of a batch, all that the writer gathers included."""
+        self._writer.write(batch)
+        self._writer.abort()
+
+    def finish(self) -> None:
+        """Print that there is nothing, if there was nothing."""
+        self._writer.close()
+
+
+class MemorySink(Sink):
+    """Keeps the changes in this process; what an earlier one had is gone with it."""
+
+    def __init__(self) -> None:
+        self.kept = MemoryWriter()
+
+    def resume(self, progress: Progress) -> None:
+        """Begin anew."""
+        self.progress = Progress(progress.sink)
+
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Keep the changes of a batch."""
+        self.kept.write(batch)
+
+
+class CallbackSink(Sink):
+    """A function of the user."""
+
+    name = "function"
+
+    def __init__(self, target: Target, callback: Callback) -> None:
+        self._target = target
+        self._callback = callback
+
+    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+        """Call the function with the changes of a batch."""
+        target = self._target
+        names = [column.name for column in target.columns]
+        table = changes_table([batch], names, [column.type for column in target.columns], target.time)
+        try:
+            self._callback(table, batch_id)
+        except Exception as error:
+            raise fail(
+                Code.FUNCTION_FAILED,
+                f"the function that takes the results of '{target.query.name}' failed in batch {batch_id}: "
+                f"{type(error).__name__}: {error}",
+                hint="the batch comes again, under the same id, when the network is started again",
+            ) from error
+
+
+def _opened(target: Target, output: Output, screen: Screen) -> Sink:
+    """Return the sink of a query; raises if it cannot be opened."""
+    query = target.query
+    if target.callback is not None:
+        return CallbackSink(target, target.callback)
+    if query.sink is None or query.sink.format == "console":
+        return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
+    options = Options(query.sink, WRITES, "write")
+    if options.format == "memory":
+        return MemorySink()
+    result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
+    return GrowingFile(result, options) if options.format == "stream" else FolderSink(result, options)
+
+
+def _check_apart(targets: Sequence[Target]) -> None:
+    """Raise if two queries write to one path: of two results, one would be lost."""
+    seen: dict[str, str] = {}
+    for query in (target.query for target in targets if target.callback is None and target.query.sink):
+        path = {key.casefold(): text for key, text in query.sink.options.items()}.get("path") if query.sink else None
+        other = seen.setdefault(os.path.abspath(path), query.name) if path else query.name
+        if other != query.name:
+            message = f"the queries '{other}' and '{query.name}' both write to '{path}'"
+            raise fail(Code.CANNOT_WRITE, message, hint="give each a path of its own")
+
+
+def _in_the_way(path: Path, found: str, wanted: str) -> CqlError:
+    message = f"'{path}' is {found}, and {wanted} is to be written there"
+    return fail(Code.CANNOT_WRITE, message, hint="choose another path, or remove what is there")
+
+
+# What the checkpoint knows
+
+
+@dataclass(slots=True)
+class Record:
+    """The progress of all queries of a network, in a file that changes as a whole; None: it is not kept."""
+
+    path: Path | None
+    _queries: dict[str, Progress] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.exists():
+            try:
+                found = json.loads(self.path.read_bytes())
+                self._queries = {name: Progress(**values) for name, values in found["queries"].items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise fail(
+                    Code.BAD_FILE,
+                    f"'{self.path}' does not say what has been delivered: {error}",
+                    hint="the checkpoint is damaged or of another version; start from a new one",
+                ) from None
+
+    def progress(self, query: str, sink: str) -> Progress:
+        """Return the progress of a query, which begins anew if its results go somewhere else than before."""
+        found = self._queries.get(query)
+        if found is None or found.sink != sink:
+            self._queries[query] = found = Progress(sink)
+        return found
+
+    def save(self) -> None:
+        """Write the record, so that it survives a failure of the machine."""
+        if self.path is None:
+            return
+        hidden = self.path.with_name(f".{self.path.name}.new")
+        text = json.dumps({"queries": {name: asdict(progress) for name, progress in self._queries.items()}})
+        with writing(self.path):
+            with hidden.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            hidden.replace(self.path)
+            _sync(self.path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Make sure that a file or the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked(checkpoint: Path) -> int:
+    """Return an open file that keeps others out as long as this process lives, and says who keeps them out."""
+    path = checkpoint / _LOCK
+    with writing(path):
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.read(handle, 200).decode(errors="replace").strip()
+        os.close(handle)
+        raise fail(
+            Code.CANNOT_WRITE,
+            f"the checkpoint '{checkpoint}' is in use by {owner or 'another process'}",
+            hint="stop that network first, or give this one a checkpoint of its own",
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return handle
