@@ -17,7 +17,7 @@ import numpy.typing as npt
 from runtime.batch import Ints
 from runtime.rows import Codes, expand_ranges
 
-GROWTH = 2
+GROWTH = 3
 _LONG_STRETCH = 16
 
 
@@ -49,7 +49,11 @@ def _run(codes: Codes, positions: Ints, cut_bits: int) -> _Run:
     bits = max(int(positions.max() - origin).bit_length(), cut_bits)
     entries = ((codes >> np.uint64(bits)) << np.uint64(bits)) | (positions - origin).view(np.uint64)
     entries.sort()
-    prefix_bits = max(len(codes).bit_length() - 2, 1)
+    return _with_directory(entries, origin, bits)
+
+
+def _with_directory(entries: Codes, origin: int, bits: int) -> _Run:
+    prefix_bits = max(len(entries).bit_length() - 2, 1)
     shift = 64 - prefix_bits
     counts = np.bincount((entries >> np.uint64(shift)).view(np.int64), minlength=1 << prefix_bits)
     directory = np.zeros((1 << prefix_bits) + 1, np.int32)
@@ -90,9 +94,10 @@ class CodeRuns:
         """Drop the entries of positions before the oldest."""
         runs, self._runs = self._runs, []
         for run in runs:
-            kept = run.positions >= oldest
-            if kept.any():
-                self._runs.append(_run(run.entries[kept], run.positions[kept], run.bits))
+            kept = run.entries[run.positions >= oldest]
+            if len(kept):
+                moved = max(oldest - run.origin, 0)
+                self._runs.append(_with_directory(kept - np.uint64(moved), run.origin + moved, run.bits))
 
     def find(self, codes: Codes, low: Ints | None = None, high: Ints | None = None) -> tuple[Ints, Ints]:
         """Return pairs (which of the codes, position of an entry that may have it).

@@ -338,7 +338,8 @@ class LocalRun:
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""
-        return [text for feed in self._feeds.values() if (text := _losses(feed))]
+        feeds = self._feeds.values()
+        return [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -405,13 +406,14 @@ def _figure(value: Any) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
-def _losses(feed: Feed) -> str | None:
+def losses_text(table: str, late: int, skipped: int) -> list[str]:
+    """Return a line that says how many rows of a table were left out, and why; none if there were none."""
     reasons = [
         f"{count} {'row' if count == 1 else 'rows'} {why}"
-        for count, why in ((feed.late, "came too late"), (feed.skipped, "could not be read"))
+        for count, why in ((late, "came too late"), (skipped, "could not be read"))
         if count
     ]
-    return f"{feed.table.name}: left out: {', '.join(reasons)}" if reasons else None
+    return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []
 
 
 def _path(options: Mapping[str, str]) -> str | None:

@@ -29,7 +29,7 @@ KeysOf = Callable[[Columns, int], Columns]
 """Computes the key columns of rows."""
 
 _FEWEST = 4096
-MOST_PARTS = 64
+MOST_PARTS = 16
 
 
 class GrowingInts:

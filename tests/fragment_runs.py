@@ -130,7 +130,7 @@ def _read(reader: SourceReader, source: op.Source, part: Sequence[Element], numb
     instants = np.array([instant for instant, _, _ in part], np.int64)
     signs = np.array([sign for _, _, sign in part], np.int64) if source.is_relation else None
     place = f"{number:08}"
-    return [*reader.pack(_columns(source, part), instants, signs, place), *reader.time(instants, place)]
+    return [*reader.pack(_columns(source, part), instants, signs, place), *reader.time(instants, 0, place)]
 
 
 def _netted(pieces: Sequence[Piece], query: str) -> dict[int, Counter[Any]]:

@@ -57,9 +57,9 @@ class ParquetReader:
                 first += chunk.length
 
     def _chunk(self, file: str, found: list[pa.Array], first: int) -> Chunk:
-        converted = [_converted(array, column.type) for array, column in zip(found, self._fields, strict=True)]
-        bad = {at: wrong for at, (_, wrong) in enumerate(converted) if wrong is not None}
-        arrays = [array for array, _ in converted]
+        columns = [converted(array, column.type) for array, column in zip(found, self._fields, strict=True)]
+        bad = {at: wrong for at, (_, wrong) in enumerate(columns) if wrong is not None}
+        arrays = [array for array, _ in columns]
         return Chunk(file, "row", arrays, bad, partial(_numbers, first, len(arrays[0])), partial(_raw, found))
 
 
@@ -79,7 +79,7 @@ def _found(path: Path, schema: pa.Schema, column: ColumnModel) -> str:
         hint = f"did you mean {guesses[0]}?" if guesses else f"its columns are {', '.join(schema.names[:8])}"
         raise damaged(path, f"has no column '{column.name}'", hint)
     name = column.name if column.name in same else same[0]
-    if not _fits(schema.field(name).type, column.type):
+    if not fits(schema.field(name).type, column.type):
         raise damaged(
             path,
             f"has {schema.field(name).type} in the column '{name}', which is declared {column.type}",
@@ -88,11 +88,11 @@ def _found(path: Path, schema: pa.Schema, column: ColumnModel) -> str:
     return str(name)
 
 
-def _fits(found: pa.DataType, declared: DataType) -> bool:
+def fits(found: pa.DataType, declared: DataType) -> bool:
     """Return whether values of a type of Arrow can be values of a type."""
     kinds = pa.types
     if kinds.is_dictionary(found):
-        return _fits(found.value_type, declared)
+        return fits(found.value_type, declared)
     if kinds.is_null(found):
         return True
     match declared.kind:
@@ -113,7 +113,7 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _converted(array: pa.Array, data_type: DataType) -> Converted:
+def converted(array: pa.Array, data_type: DataType) -> Converted:
     """Return an array as values of a type."""
     wanted = arrow_type(data_type)
     if data_type.kind is Kind.TIMESTAMP:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from runtime.batch import ChangeBatch
 
-ROWS, HEARTBEAT, TIME, CONTROL, RESULT = "rows", "heartbeat", "time", "control", "result"
+ROWS, HEARTBEAT, TIME, CONTROL, RESULT, COUNTS = "rows", "heartbeat", "time", "control", "result", "counts"
 """The kinds of pieces."""
 
 RESULTS = "results"

@@ -47,11 +47,11 @@ class SourceReader:
                 part = batch if positions is None else batch.take(positions)
                 yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
 
-    def time(self, instants: Ints, place: str) -> Iterator[Piece]:
-        """Yield what is to be known everywhere about the instants that were read."""
-        if not len(instants):
-            return
-        values: dict[str, Any] = {"first": int(instants.min()), "last": int(instants.max()), "count": len(instants)}
+    def time(self, instants: Ints, skipped: int, place: str) -> Iterator[Piece]:
+        """Yield what is to be known everywhere about what was read: the instants, and how many rows were left out."""
+        values: dict[str, Any] = {"count": len(instants), "skipped": skipped}
+        if len(instants):
+            values |= {"first": int(instants.min()), "last": int(instants.max())}
         if self._is_watched:
             values["instants"] = np.unique(instants).tolist()
         blob = pack_values(values)

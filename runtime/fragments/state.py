@@ -25,6 +25,8 @@ def save_worker(worker: Worker) -> CheckpointDelta:
         "heartbeats": worker.heartbeats,
         "upstream": worker.upstream,
         "entered": sorted(worker.entered),
+        "read": dict(worker.read),
+        "skipped": dict(worker.skipped),
         "late": dict(worker.late),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
@@ -39,7 +41,8 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
     worker.heartbeats |= {edge: at for edge, at in position["heartbeats"].items() if edge in worker.heartbeats}
     worker.upstream |= {edge: known for edge, known in position["upstream"].items() if edge in worker.upstream}
     worker.entered = set(position["entered"])
-    worker.late |= position["late"]
+    for counted, known in ((worker.read, "read"), (worker.skipped, "skipped"), (worker.late, "late")):
+        counted |= position[known]
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"
         kept = {name.removeprefix(prefix): chunk for name, chunk in chunks.items() if name.startswith(prefix)}

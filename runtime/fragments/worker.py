@@ -23,6 +23,7 @@ from runtime.executor import Executor, sources_of_queries
 from runtime.fragments.layout import Edge, Layout, Router, types_of
 from runtime.fragments.packing import (
     CONTROL,
+    COUNTS,
     HEARTBEAT,
     RESULT,
     RESULTS,
@@ -56,6 +57,8 @@ class Worker:
         self.fragment = fragment
         self.bucket = bucket
         self.clock: SourceClock = clock_of(layout.plan)
+        self.read: dict[str, int] = defaultdict(int)
+        self.skipped: dict[str, int] = defaultdict(int)
         self.late: dict[str, int] = defaultdict(int)
         self._static = static
         self._functions = functions
@@ -94,7 +97,7 @@ class Worker:
         for edge in self._edges.values():
             self._advance(edge)
         self.executor.run()
-        return [*self._results(), *self._sent()]
+        return [*self._results(), *self._sent(), self._counts()]
 
     # Time
 
@@ -102,6 +105,10 @@ class Worker:
         """Take in what sources have read, and what else is said about them."""
         for piece in times:
             source, values = self.clock.sources[piece.about], unpack_values(piece.blob)
+            self.read[piece.about] += values["count"]
+            self.skipped[piece.about] += values["skipped"]
+            if not values["count"]:
+                continue
             source.first = values["first"] if source.first is None else min(source.first, values["first"])
             source.last = values["last"] if source.last is None else max(source.last, values["last"])
             if source.is_watched:
@@ -201,6 +208,15 @@ class Worker:
             if len(batch):
                 place = f"{self.fragment}/{self.bucket}"
                 yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
+
+    def _counts(self) -> Piece:
+        """Return what this bucket knows of its sources: rows read, left out, and too late for one of its edges."""
+        late: dict[str, int] = {}
+        for edge in self._edges.values():
+            if edge.source is not None:
+                late[edge.source] = max(late.get(edge.source, 0), self.late[edge.key])
+        values = {"read": self.read, "skipped": self.skipped, "late": late}
+        return Piece(RESULTS, 0, COUNTS, "", f"{self.fragment}/{self.bucket}", 0, pack_values(values))
 
     def _sent(self) -> Iterator[Piece]:
         place = f"{self.fragment}/{self.bucket}"

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import SourceReader
 from runtime.spark.processor import Task
+from runtime.spark.sources import PartReader, carrying
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
 """Pieces as Spark sees them."""
 
-INSTANT, SIGN, PLACE = "instant", "sign", "place"
-"""The columns of a source's rows beyond its payload."""
 
-
-def read_source(task: Task, source: str) -> Arrow:
-    """Return the function that packs the rows of a source."""
+def read_source(task: Task, source: str, rows: PartReader) -> Arrow:
+    """Return the function that reads and packs the rows of a source."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = SourceReader(task.layout, source, task.functions)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        seen = []
-        for number, batch in enumerate(batches):
-            instants = np.asarray(batch.column(INSTANT))
-            signs = np.asarray(batch.column(SIGN)).astype(np.int64) if SIGN in batch.schema.names else None
-            columns = tuple(
-                c for name, c in zip(batch.schema.names, batch.columns, strict=True) if name.startswith("c")
-            )
-            place = str(batch.column(PLACE)[0]) if PLACE in batch.schema.names and len(batch) else ""
-            yield from _as_batches(task, reader.pack(columns, instants, signs, f"{place}/{partition:08}/{number:08}"))
-            seen.append(instants)
-        if seen:
-            yield from _as_batches(task, reader.time(np.concatenate(seen), f"{partition:08}"))
+        with carrying():
+            for number, part in enumerate(rows.parts(batches)):
+                place = f"{part.place}/{partition:08}/{number:08}"
+                found = part.rows
+                pieces = reader.pack(found.columns, found.instants, found.signs, place)
+                yield from _as_batches(task, pieces)
+                yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
 
     return pack
 

@@ -34,8 +34,7 @@ from cql.types import DataType, Kind
 from runtime.batch import BEGINNING, FOREVER, Ints
 from runtime.formats import Rows, open_source
 from runtime.formats.options import READS
-from runtime.formats.parquet_files import _converted as converted
-from runtime.formats.parquet_files import _fits as fits
+from runtime.formats.parquet_files import converted, fits
 from runtime.formats.paths import files_of
 from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
 from runtime.formats.values import Converted, decoded, from_text
