@@ -26,6 +26,8 @@ from cql.settings import Settings
 from cql.source import NO_SPAN, Source, Span
 
 if TYPE_CHECKING:
+    from runtime.local import LocalRun
+    from runtime.spark.run import SparkRun
     from runtime.statistics import Figures
 
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
@@ -98,13 +100,7 @@ def _run_script(options: argparse.Namespace, settings: Settings) -> int:
         script.start(session.catalog)
     except CqlError as error:
         return _report(error.within(source))
-    except _NotYet as missing:
-        return _not_yet("run", *missing.args)
     return DONE
-
-
-class _NotYet(Exception):
-    """Something that this version does not have: what, and what to do instead."""
 
 
 class _Script:
@@ -145,24 +141,28 @@ class _Script:
         queries = [query for query in catalog.queries.values() if not any(query is each for each in self._started)]
         if not queries:
             return
-        if self._options.engine == "spark":
-            raise _NotYet(
-                "queries cannot be run on Spark yet",
-                f"cql run {self._options.file} --engine local runs them in this process",
-            )
-        if self._options.is_whole_process:
-            _hide_pandas()
-        from runtime.local import LocalRun
-
         self._started += queries
         print(self._separator, end="", file=self._answers)
-        with LocalRun(catalog, queries, output=self._options.output, places=self._places) as run:
+        with self._opened_run(catalog, queries) as run:
             run.drain()
         prints = any(query.sink is None or query.sink.format == "console" for query in queries)
         self._separator = "\n" if prints and self._options.output == "table" else ""
         self._figures += run.statistics()
         for line in run.losses():
             _complain(line)
+
+    def _opened_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | SparkRun:
+        """Return the queries at work, where the command line says."""
+        if self._options.engine == "spark":
+            from runtime.spark.run import SparkRun
+            from runtime.spark.session import local_session
+
+            return SparkRun(local_session(), catalog, queries, output=self._options.output)
+        if self._options.is_whole_process:
+            _hide_pandas()
+        from runtime.local import LocalRun
+
+        return LocalRun(catalog, queries, output=self._options.output, places=self._places)
 
 
 def _places(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], Span]:
@@ -420,7 +420,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("spark", "local"),
         default="spark",
-        help=f"where the script runs: on Spark (the default) {_NOT_YET}, or in this process",
+        help="where the script runs: on Spark (the default), or in this process",
     )
     run.add_argument(
         "--output",

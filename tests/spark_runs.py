@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
@@ -31,7 +32,8 @@ def with_files(catalog: Catalog, data: Mapping[str, Sequence[Element]], folder: 
             if table.name in data:
                 path = folder / table.name
                 _write(table, data[table.name], path, rng)
-                source = External(format="parquet", options={"path": str(path), "maxFilesPerTrigger": "1"})
+                form = "parquet" if _has_names(table) else "csv"
+                source = External(format=form, options={"path": str(path), "maxFilesPerTrigger": "1"})
                 kind[key] = table.model_copy(update={"source": source})  # type: ignore[assignment]
     return made
 
@@ -48,9 +50,24 @@ def _write(table: Table, elements: Sequence[Element], folder: Path, rng: Random)
         parts.append(ordered[first:last])
         first = last
     for number, part in enumerate(parts or [[]]):
-        file = folder / f"{number:04}.parquet"
-        parquet.write_table(_table(table, part), file)
+        file = folder / f"{number:04}"
+        if _has_names(table):
+            parquet.write_table(_table(table, part), file)
+        else:
+            file.write_text("".join(_line(table, element) for element in part))
         os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+def _has_names(table: Table) -> bool:
+    """Tell whether the timestamp of a table, if it has one, has a name; otherwise it is the first column of a text."""
+    return table.time is None or table.timestamp is not None
+
+
+def _line(table: Table, element: Element) -> str:
+    """Return an element of integers as a line of text."""
+    instant, row, sign = element
+    mark = ["+" if sign > 0 else "-"] if isinstance(table, RelationDef) else []
+    return ",".join([str(instant), *mark, *("" if value is None else str(value) for value in row)]) + "\n"
 
 
 def _table(table: Table, part: Sequence[Element]) -> pa.Table:
@@ -62,7 +79,9 @@ def _table(table: Table, part: Sequence[Element]) -> pa.Table:
         assert table.timestamp is not None and table.sign is not None
         instants = pa.array([instant for instant, _, _ in part], pa.int64())
         columns[table.timestamp.name] = instants.cast(arrow_type(table.timestamp.type))
-        columns[table.sign.name] = pa.array([sign for _, _, sign in part], arrow_type(table.sign.type))
+        signs = pa.array([sign for _, _, sign in part], pa.int64())
+        is_text = pa.types.is_string(arrow_type(table.sign.type))
+        columns[table.sign.name] = pc.if_else(pc.greater(signs, 0), "+", "-") if is_text else signs
     return pa.table(columns)
 
 

@@ -257,8 +257,6 @@ def test_set_may_stand_before_the_file(cql: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("run", "good.cql"), "queries cannot be run on Spark yet"),
-        (("run", "good.cql", "--engine", "spark", "--output", "jsonl"), "queries cannot be run on Spark yet"),
         (("repl",), "the interactive shell is not part of this version yet"),
         (("repl", "good.cql"), "the interactive shell is not part of this version yet"),
     ],
@@ -269,10 +267,6 @@ def test_what_is_not_there_yet_says_so_and_fails(cql: Shell, arguments: tuple[st
     assert result.err.startswith(f"cql {arguments[0]}: E901: ")
     assert what in result.err
     assert "  hint: cql " in result.err
-
-
-def test_run_without_spark_is_suggested(cql: Shell) -> None:
-    assert "hint: cql run good.cql --engine local " in cql("run", "good.cql").err
 
 
 def test_run_answers_questions(cql: Shell) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from cql.catalog import Catalog, RelationDef, StreamDef
+from cql.errors import Code, fail, one_of
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import ChangeBatch, Columns, concat, concat_columns
@@ -35,9 +36,13 @@ from runtime.spark.labels import label
 from runtime.spark.processor import FragmentProcessor, Task
 from runtime.spark.reading import LABELLED, read_control, read_source
 from runtime.spark.sources import carrying, source_frame, translate
+from runtime.statistics import Figures
 from runtime.types import arrow_type
 
 Table = StreamDef | RelationDef
+
+BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text"})
+"""The formats of files: what is there can be read to its end."""
 
 
 class Job:
@@ -75,6 +80,12 @@ class Job:
     def _table(self, source: op.Source) -> Table:
         table = self._catalog.table(source.table)
         assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        if table.source is not None and table.source.format not in BOUNDED:
+            raise fail(
+                Code.NOT_AVAILABLE,
+                f"'{table.name}' is read from {table.source.format}, which has no end: such runs are not there yet",
+                hint=f"sources that can be run to their ends: {one_of(sorted(BOUNDED))}",
+            )
         return table
 
     def _static(self, source: op.Source) -> Columns:
@@ -111,6 +122,21 @@ class Job:
         if self._query is not None:
             self._query.stop()
             self._query = None
+
+    def statistics(self) -> list[Figures]:
+        """Return what is known of the sources."""
+        read, late, skipped = (self.counts.get(what, {}) for what in ("read", "late", "skipped"))
+        return [
+            Figures(
+                each.id,
+                "source",
+                each.table,
+                elements_in=read.get(each.id, 0),
+                late=late.get(each.id, 0),
+                skipped=skipped.get(each.id, 0),
+            )
+            for each in self._sources
+        ]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows came too late or could not be read."""

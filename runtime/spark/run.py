@@ -26,6 +26,7 @@ from runtime.formats.tables import Screen
 from runtime.local import by_clock
 from runtime.spark.delivery import Delivery, Target
 from runtime.spark.job import Job
+from runtime.statistics import Figures
 
 
 class SparkRun:
@@ -74,6 +75,10 @@ class SparkRun:
     def results(self) -> dict[str, MemoryWriter]:
         """The results that are kept in memory, by query."""
         return {name: kept for delivery in self._deliveries for name, kept in delivery.results.items()}
+
+    def statistics(self) -> list[Figures]:
+        """Return what is known of the sources."""
+        return [figures for job in self._jobs for figures in job.statistics()]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""
