@@ -16,7 +16,7 @@ from tests.definition import evaluate
 from tests.fragment_runs import run_fragments
 from tests.random_queries import catalog, first_seed, random_data, random_query, report, tables_of
 
-CASES = int(os.environ.get("CQL_FUZZ", "400"))
+CASES = int(os.environ.get("CQL_FUZZ", "250"))
 """How many random queries are tried."""
 
 

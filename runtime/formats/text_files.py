@@ -64,7 +64,7 @@ def blocks(path: Path) -> Iterator[Block]:
     """Yield a file in blocks of about `ROWS` lines; what is compressed is decompressed."""
     size, first = _FIRST_BLOCK, 1
     start: list[bytes] = []
-    with reading(path), pa.input_stream(str(path), compression="detect", buffer_size=0) as file:
+    with reading(path), _opened(path) as file:
         data = file.read(size).removeprefix(_BYTE_ORDER_MARK)
         while data:
             following = file.read(size)
@@ -77,6 +77,12 @@ def blocks(path: Path) -> Iterator[Block]:
                 start = []
             start.append(data[end:])
             data = following
+
+
+def _opened(path: Path) -> pa.NativeFile:
+    # A pipe has no length, which Arrow asks a file for that it opens itself.
+    source = path.open("rb", buffering=0) if path.is_fifo() else str(path)
+    return pa.input_stream(source, compression="detect", buffer_size=0)
 
 
 @dataclass(frozen=True, slots=True)
