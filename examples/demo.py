@@ -3,9 +3,9 @@
 import sys
 
 NOT_YET = """\
-The demo cannot run yet. It registers continuous queries over generated streams and runs them on Spark, and
-this version of the project has no Spark runtime: it can check CQL and plan it, but not execute it. Until the
-runtime is there, `.venv/bin/cql explain FILE` shows the plan of what a script of yours registers.
+The demo cannot run yet. It registers continuous queries over endless generated streams on Spark and sheds load,
+and this version of the project runs queries over files only, without shedding. Until the rest is there,
+`.venv/bin/cql run FILE` runs a script of yours on Spark, and with `--engine local` in its own process.
 """
 
 

@@ -142,6 +142,7 @@ class Executor:
         """Process everything that waits."""
         while self.step():
             pass
+        self._measure_state()
 
     def step(self) -> bool:
         """Process one chunk; return False if there is nothing to do."""
@@ -269,11 +270,23 @@ class Executor:
 
     def statistics_now(self) -> Snapshot:
         """Return all figures as they are now."""
+        self._measure_state()
+        return self.statistics.snapshot()
+
+    def _measure_state(self) -> None:
+        """Note how much state there is. A synopsis on a store has its share of it, any other the operator's own."""
         for name, operator in self._operators.items():
             self.statistics.state[name].record(0, operator.nbytes)
         for name, store in self.stores.items():
             self.statistics.stores[name].record(len(store), store.nbytes)
-        return self.statistics.snapshot()
+        for synopsis in self.plan.synopses:
+            stub = self.stubs.get(synopsis.id)
+            if stub is None:
+                self.statistics.synopses[synopsis.id].record(0, self._operators[synopsis.operator].nbytes)
+            else:
+                rows = max(stub.seen - stub.store.base, 0)
+                share = stub.store.nbytes * rows // max(len(stub.store), 1)
+                self.statistics.synopses[synopsis.id].record(rows, share)
 
 
 def sources_of_queries(plan: Plan) -> dict[str, list[str]]:

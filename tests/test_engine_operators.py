@@ -224,3 +224,24 @@ def test_the_answers_of_buckets_add_up_to_the_answer() -> None:
             if setup.limits != "clashing":
                 check(case, setup, split)
                 tried += 1
+
+
+def test_every_synopsis_and_store_tells_what_it_holds_and_held_at_most() -> None:
+    known = cql.Catalog()
+    known.execute("CREATE STREAM a (k INT, t INT) TIMESTAMP BY t; CREATE STREAM b (k INT, t INT) TIMESTAMP BY t")
+    plan = cql.compile("SELECT a.k, COUNT(*) FROM a [Range 5], b [Rows 3] WHERE a.k = b.k GROUP BY a.k", known)
+    executor = Executor(plan)
+    for first, count in ((0, 5), (100, 1)):
+        for source in (each for each in plan.operators if isinstance(each, op.Source)):
+            part = [(first + at, (1, first + at), 1) for at in range(count)]
+            executor.push(source.id, engine_runs.to_batch(source, part, first + count))
+        executor.run()
+    found = {each.name: each for each in executor.statistics_now().figures if each.kind in ("synopsis", "store")}
+    assert found.keys() == {each.id for each in (*plan.synopses, *plan.stores)}
+    join = next(each for each in plan.synopses if each.role == "left")
+    assert found[join.id].elements_peak > found[join.id].elements_now, "rows of the range have expired"
+    counts = next(each for each in plan.synopses if each.role == "groups")
+    for name in (join.store, counts.id):
+        figures = found[name]
+        assert figures.bytes_peak is not None and figures.bytes_now is not None
+        assert figures.bytes_peak >= figures.bytes_now and figures.bytes_peak > 0
