@@ -34,6 +34,8 @@ from planner.partitioning import (
 )
 from planner.text import aggregate_text, expression_text
 
+NOT_SPREAD = "the network that it was added to has too few stages to spread it"
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -43,9 +45,15 @@ class Built:
 
 @dataclass(slots=True)
 class Builder:
-    """Builds the operators of one query, inputs before readers. With a `salt` nothing is shared."""
+    """Builds the operators of one query, inputs before readers.
+
+    With a `salt` nothing is shared. Queries of different `epoch`s share nothing with each other. Without `spread`
+    all operators with state run in one bucket, at the first level.
+    """
 
     salt: str = ""
+    epoch: int = 0
+    spread: bool = True
     operators: dict[str, op.Operator] = field(default_factory=dict)
     _count: int = 0
     _keeps_order: bool = False
@@ -291,6 +299,8 @@ class Builder:
         self, lower: Sequence[Built], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
     ) -> tuple[list[op.Input], list[int] | None, str | None]:
         """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
+        if not self.spread:
+            return [self._to_single(b) for b in lower], None, NOT_SPREAD
         if not keys[0]:
             reason = "a join without an equality has no keys to split by"
             return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
@@ -428,7 +438,7 @@ class Builder:
         self, built: Built, allowed: tuple[Expr, ...], preferred: tuple[Expr, ...] | None = None
     ) -> tuple[op.Input, Partitioning]:
         """Route an input so that rows that agree on all `allowed` expressions meet."""
-        if self._keeps_order or built.partitioning.mode == "single":
+        if self._keeps_order or not self.spread or built.partitioning.mode == "single":
             return self._to_single(built), SINGLE
         fits = all(any(key in allowed for key in position) for position in built.partitioning.keys)
         if built.partitioning.mode == "hash" and fits:
@@ -448,6 +458,7 @@ class Builder:
         placement, level = self._placed(inputs)
         if placement == "single" and reason is None:
             reason = next((self.operators[i.operator].reason for i in inputs if i.route == "local"), None)
+            reason = reason if self.spread else reason or NOT_SPREAD
         self._count += 1
         made = op.identified(
             kind(
@@ -459,7 +470,7 @@ class Builder:
                 reason=reason if placement == "single" else None,
                 **more,
             ),
-            f"{self.salt}:{self._count}:" if self.salt else "",
+            (f"{self.salt}:{self._count}:" if self.salt else "") + (f"epoch {self.epoch}:" if self.epoch else ""),
         )
         return self.operators.setdefault(made.id, made)
 

@@ -50,9 +50,9 @@ class Network:
         return combine(self.queries.values())
 
 
-def compile_definition(definition: QueryDef, share: bool = True) -> QueryPlan:
+def compile_definition(definition: QueryDef, share: bool = True, *, epoch: int = 0, spread: bool = True) -> QueryPlan:
     """Compile a registered query; raises if its settings refuse state that grows with a stream."""
-    compiled = compile_query(definition.name, definition.tree, share=share)
+    compiled = compile_query(definition.name, definition.tree, share=share, epoch=epoch, spread=spread)
     if definition.settings.unbounded_state == "refuse":
         refuse_unbounded(compiled)
     return compiled

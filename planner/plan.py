@@ -82,13 +82,23 @@ class QueryPlan:
         ]
 
 
-def compile_query(name: str, tree: Rel, *, share: bool = True, disabled: frozenset[str] = frozenset()) -> QueryPlan:
+def compile_query(
+    name: str,
+    tree: Rel,
+    *,
+    share: bool = True,
+    disabled: frozenset[str] = frozenset(),
+    epoch: int = 0,
+    spread: bool = True,
+) -> QueryPlan:
     """Return the plan of one query, without the rules that are switched off by name.
 
-    Without `share` none of its parts is merged with anything, in this query or in others.
+    Without `share` none of its parts is merged with anything, in this query or in others. An `epoch` tells when a
+    query joined a network that was running: it has seen less of its sources than the queries of epochs before, so
+    it shares with those of its own only. Without `spread` it needs one stage and runs in one bucket.
     """
     logical = optimize(tree, disabled)[0]
-    builder = Builder(salt="" if share else name)
+    builder = Builder(salt="" if share else name, epoch=epoch, spread=spread)
     builder.output(name, logical)
     operators = builder.operators
     facts: dict[str, Facts] = {}
@@ -161,6 +171,11 @@ class Plan(_Model):
             paths=tuple(p for p in self.paths if p.query == output.query),
             growing=tuple(g for g in self.growing if g.query == output.query),
         )
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids of its operators, queues, synopses and stores."""
+        return frozenset(e.id for part in (self.operators, self.queues, self.synopses, self.stores) for e in part)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""

@@ -48,7 +48,10 @@ def save_delta(executor: Executor) -> CheckpointDelta:
 
 
 def restore(executor: Executor, chunks: Mapping[str, pa.RecordBatch], meta: Mapping[str, Any]) -> None:
-    """Bring a fresh executor of the same plan to where another one was when it was saved."""
+    """Bring a fresh executor to where another one was when it was saved.
+
+    Their plans may differ: what was saved for parts that are gone is left out, parts that are new begin empty.
+    """
     executor.resume(meta)
     owned: dict[str, dict[str, pa.RecordBatch]] = {}
     for full_name, chunk in chunks.items():
@@ -57,13 +60,23 @@ def restore(executor: Executor, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
         else:
             owner, _, name = full_name.rpartition("/")
             owned.setdefault(owner, {})[name] = chunk
-    for name, store in executor.stores.items():
-        store.load(owned.get(name, {}), meta["stores"][name])
-    for name, stub in executor.stubs.items():
+    for name in executor.stores.keys() & meta["stores"].keys():
+        executor.stores[name].load(owned.get(name, {}), meta["stores"][name])
+    for name in executor.stubs.keys() & meta["stubs"].keys():
+        stub = executor.stubs[name]
         stub.seen, stub.told, stub.needed = meta["stubs"][name]
-    for name, operator in executor.operators.items():
+    for name in executor.operators.keys() & meta["ports"].keys():
         prefix = f"operator/{name}/"
-        operator.load({owner.removeprefix(prefix): own for owner, own in owned.items() if owner.startswith(prefix)})
+        own = {owner.removeprefix(prefix): chunks for owner, chunks in owned.items() if owner.startswith(prefix)}
+        executor.operators[name].load(own)
+
+
+def is_owned(executor: Executor, chunk: str) -> bool:
+    """Tell whether a chunk belongs to something that an executor has."""
+    if chunk.startswith("held/"):
+        return chunk.removeprefix("held/") in executor.rows_on_hold()
+    owner = chunk.rpartition("/")[0]
+    return owner in executor.stores or (owner.startswith("operator/") and owner.split("/")[1] in executor.operators)
 
 
 def _deltas(executor: Executor) -> Iterator[tuple[str, Delta]]:

@@ -1,12 +1,13 @@
 """The clock: what is known of the instants of sources, and which instants a query is about.
 
 A query runs from the first to the last instant of its own inputs; a static relation is there all that time. An
-input that has ended no longer holds up the others, and no time passes after the last instant of all.
+input that has ended, or is idle, no longer holds up the others, and no time passes after the last instant of all.
+Sources that some query reads together are a group; what happens in one group does not hold up another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Ints
 
 @dataclass(slots=True)
 class SourceTime:
-    """What is known of one source."""
+    """What is known of one source; those that wait for each other have the same `group`."""
 
     is_timed: bool
     begins: tuple[str, ...] = ()
@@ -28,6 +29,8 @@ class SourceTime:
     first: int | None = None
     last: int | None = None
     has_ended: bool = False
+    is_idle: bool = False
+    group: int = 0
     is_watched: bool = False
     recent: list[Ints] = field(default_factory=list)
 
@@ -46,8 +49,46 @@ class SourceTime:
 def clock_of(plan: Plan) -> SourceClock:
     """Return the clock of a plan's sources, watching those that an Rstream follows."""
     watched = [t.source for each in plan.operators if isinstance(each, op.RStream) for t in each.clock]
-    sources = [each for each in plan.operators if isinstance(each, op.Source)]
-    return SourceClock({each.id: SourceTime(each.time is not None, each.begins) for each in sources}, watched)
+    groups = _groups([*sources_of_queries(plan).values(), *_watched_together(plan)])
+    sources = {
+        each.id: SourceTime(each.time is not None, each.begins, group=groups[each.id])
+        for each in plan.operators
+        if isinstance(each, op.Source)
+    }
+    return SourceClock(sources, watched)
+
+
+def sources_of_queries(plan: Plan) -> dict[str, list[str]]:
+    """Return the sources that each query of a plan is about."""
+    return {
+        each.query: [below.id for below in plan.below(each) if isinstance(below, op.Source)]
+        for each in plan.operators
+        if isinstance(each, op.Output)
+    }
+
+
+def _watched_together(plan: Plan) -> Iterator[list[str]]:
+    """Yield the sources that an operator goes by, whether or not it reads them, with those that it reads."""
+    for each in plan.operators:
+        named = [*getattr(each, "begins", ()), *getattr(each, "seen", ())]
+        named += [tick.source for tick in each.clock] if isinstance(each, op.RStream) else []
+        if named or isinstance(each, op.Source):
+            yield [*named, *(below.id for below in plan.below(each) if isinstance(below, op.Source))]
+
+
+def _groups(together: Iterable[Sequence[str]]) -> dict[str, int]:
+    """Return a number for each name, the same for those that are connected by being together.
+
+    >>> _groups([["a", "b"], ["c"], ["b", "d"]])
+    {'a': 0, 'b': 0, 'c': 1, 'd': 0}
+    """
+    found: list[list[str]] = []
+    for names in together:
+        touched = [group for group in found if not set(group).isdisjoint(names)]
+        found = [group for group in found if group not in touched]
+        found.append(sorted({*names, *(name for group in touched for name in group)}))
+    ordered = sorted(found)
+    return dict(sorted((name, at) for at, group in enumerate(ordered) for name in group))
 
 
 class SourceClock:
@@ -79,14 +120,17 @@ class SourceClock:
         known = all(each.first is not None or each.has_ended or each.until > first for each in timed)
         return first if known else None
 
-    @property
-    def passed(self) -> int:
-        """The heartbeat of sources that do not hold up the others: those that have ended, and static relations."""
-        running = [each.until for each in self.timed if not each.has_ended]
+    def passed(self, source: str) -> int:
+        """Return the heartbeat of a source that does not hold up the others: ended, idle or a static relation."""
+        group = self.sources[source].group
+        own = [each for each in self.timed if each.group == group]
+        running = [each.until for each in own if not (each.has_ended or each.is_idle)]
         if running:
             return min(running)
-        lasts = [each.last for each in self.timed if each.last is not None]
-        return max(lasts, default=BEGINNING if self.timed else 0) + 1
+        if any(each.is_idle for each in own):
+            return max(each.until for each in own)
+        lasts = [each.last for each in own if each.last is not None]
+        return max(lasts, default=BEGINNING if own else 0) + 1
 
     def first_instant(self, source: str) -> int | None:
         """Return the first instant of a source; of a static relation, the one that it comes with."""
@@ -109,13 +153,16 @@ class SourceClock:
 
     def position(self) -> dict[str, list[int | bool | None]]:
         """Return what is known of each source, without the instants that are remembered."""
-        return {name: [each.until, each.first, each.last, each.has_ended] for name, each in self.sources.items()}
+        return {
+            name: [each.until, each.first, each.last, each.has_ended, each.is_idle]
+            for name, each in self.sources.items()
+        }
 
     def resume(self, position: Mapping[str, Sequence[Any]]) -> None:
-        """Go on from what was known before."""
-        for name, known in position.items():
+        """Go on from what was known before of the sources that are still there."""
+        for name in self.sources.keys() & position.keys():
             source = self.sources[name]
-            source.until, source.first, source.last, source.has_ended = known
+            source.until, source.first, source.last, source.has_ended, source.is_idle = position[name]
 
     def last_instant(self, sources: Iterable[str]) -> int:
         """Return the last instant of a query with some sources, FOREVER while that is not known."""

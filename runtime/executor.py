@@ -18,7 +18,7 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING, ChangeBatch, concat, empty_batch
-from runtime.clock import SourceClock, clock_of
+from runtime.clock import SourceClock, clock_of, sources_of_queries
 from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
@@ -116,13 +116,13 @@ class Executor:
     def _pass_time(self) -> None:
         """Move on the sources that have nothing to say themselves."""
         self.wake()
-        passed = self.clock.passed
         for name, contents in list(self._static.items()):
-            beginning = self.clock.first_instant(name)
+            beginning, passed = self.clock.first_instant(name), self.clock.passed(name)
             if beginning is not None and beginning < passed:
                 del self._static[name]
                 self._enter(name, replace(contents, start=np.full(len(contents), beginning), until=passed))
         for name, source in self.clock.sources.items():
+            passed = self.clock.passed(name)
             released = not source.is_timed and name not in self._static and self._heartbeats[name] > BEGINNING
             if (source.has_ended or released) and self._heartbeats[name] < passed:
                 self._put(name, empty_batch(self._types[name], passed), self._arrivals)
@@ -197,7 +197,8 @@ class Executor:
     def take(self, query: str) -> ChangeBatch:
         """Take the results of a query that are complete and have not been taken yet, in the order of time.
 
-        The start of a row is its instant; its weight is positive if it comes, negative if it goes.
+        The start of a row is its instant; its weight is positive if it comes, negative if it goes. What happens after
+        the last instant of the query's sources is kept, for the case that they go on.
         """
         output = self.plan.output(query)
         if self._rstreams:
@@ -206,6 +207,7 @@ class Executor:
         batch = self._results[output.query].take(self._types[output.id])
         if not len(batch) or int(batch.start[-1]) <= last:
             return batch
+        self._results[output.query].add(batch.filter(batch.start > last))
         return batch.filter(batch.start <= last)
 
     def take_tapped(self, operator: str) -> list[ChangeBatch]:
@@ -233,13 +235,13 @@ class Executor:
         }
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """Go on from a position; stores and operators are loaded next."""
+        """Go on from a position, as far as it is about parts that are here; stores and operators are loaded next."""
         self.clock.resume(position["clock"])
-        self._heartbeats.update(position["heartbeats"])
-        for name, heartbeats in position["ports"].items():
-            self._operators[name].heartbeats = list(heartbeats)
-        for query, until in position["results"].items():
-            self._results[query].until = until
+        self._heartbeats |= {name: at for name, at in position["heartbeats"].items() if name in self._heartbeats}
+        for name in self._operators.keys() & position["ports"].keys():
+            self._operators[name].heartbeats = list(position["ports"][name])
+        for query in self._results.keys() & position["results"].keys():
+            self._results[query].until = position["results"][query]
 
     def rows_on_hold(self) -> dict[str, pa.RecordBatch | None]:
         """Return the rows that wait for a first instant to be known, None where there are none.
@@ -257,15 +259,15 @@ class Executor:
         return held
 
     def hold(self, name: str, rows: pa.RecordBatch) -> None:
-        """Take over rows that were on hold."""
+        """Take over rows that were on hold, if what they were held for is still here."""
         kind, _, owner = name.partition("/")
         match kind:
-            case "static":
+            case "static" if owner in self.clock.sources:
                 start = np.zeros(len(rows), np.int64)
                 self._static[owner] = ChangeBatch(tuple(rows.columns), start, None, None, BEGINNING)
-            case "instants":
+            case "instants" if owner in self.clock.sources:
                 self.clock.sources[owner].recent = [np.asarray(rows.column(0))]
-            case "result":
+            case "result" if owner in self._results:
                 self._results[owner].from_table(rows)
 
     def statistics_now(self) -> Snapshot:
@@ -287,15 +289,6 @@ class Executor:
                 rows = max(stub.seen - stub.store.base, 0)
                 share = stub.store.nbytes * rows // max(len(stub.store), 1)
                 self.statistics.synopses[synopsis.id].record(rows, share)
-
-
-def sources_of_queries(plan: Plan) -> dict[str, list[str]]:
-    """Return the sources that each query of a plan is about."""
-    return {
-        each.query: [below.id for below in plan.below(each) if isinstance(below, op.Source)]
-        for each in plan.operators
-        if isinstance(each, op.Output)
-    }
 
 
 class _Results:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from cql import bound
+from cql.catalog import QueryDef
+from cql.errors import Code, CqlError, fail
+from cql.source import NO_SPAN, Span
+from planner.plan import Plan
 
 
 class UserFunctionFailed(Exception):
@@ -24,3 +30,47 @@ class UserFunctionFailed(Exception):
     def __str__(self) -> str:
         given = ", ".join(map(repr, self.arguments))
         return f"{self.function}({given}) failed: {type(self.cause).__name__}: {self.cause}"
+
+
+def callers(queries: Sequence[QueryDef]) -> dict[str, list[str]]:
+    """Return the names of the queries that call each function or aggregate of the user."""
+    found: dict[str, list[str]] = {}
+    for query in queries:
+        for function in sorted(_called(query.tree)):
+            found.setdefault(function, []).append(query.name)
+    return found
+
+
+def explained(
+    failure: UserFunctionFailed, users: Mapping[str, Sequence[str]], plan: Plan | None, place: Span = NO_SPAN
+) -> CqlError:
+    """Return the error that names the queries whose function failed, and the row as far as it is known."""
+    names = users.get(failure.function.partition(".")[0], ())
+    who = f"{'query' if len(names) == 1 else 'queries'} {', '.join(names)}"
+    return fail(
+        Code.FUNCTION_FAILED,
+        f"{who}: {failure}{_row_text(failure, plan)}",
+        place,
+        hint="return None where there is no value, and a value of the declared type elsewhere",
+    )
+
+
+def _row_text(failure: UserFunctionFailed, plan: Plan | None) -> str:
+    """Return in words the row that made a function fail; nothing if it is not known."""
+    if plan is None or failure.operator not in plan.by_id:
+        return ""
+    inputs = plan.by_id[failure.operator].inputs
+    names = [column.name for edge in inputs for column in plan.by_id[edge.operator].columns]
+    if len(names) != len(failure.values):
+        return ""
+    row = zip(names, failure.values, strict=True)
+    return ", on the row " + ", ".join(f"{name} = {value!r}" for name, value in row)
+
+
+def _called(rel: bound.Rel) -> set[str]:
+    """Return the names of the users' functions and aggregates that a query calls."""
+    parts = (part for each in bound.expressions(rel) for part in bound.walk(each))
+    names = {part.function for part in parts if isinstance(part, bound.UserCall)}
+    if isinstance(rel, bound.Aggregate):
+        names |= {call.function for call in rel.calls if call.user_defined}
+    return names.union(*map(_called, bound.inputs(rel)))

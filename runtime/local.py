@@ -17,7 +17,6 @@ from typing import Any, Self, TextIO
 
 import pyarrow as pa
 
-from cql import bound
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
@@ -28,7 +27,7 @@ from planner.network import compile_definition
 from planner.plan import QueryPlan, combine
 from runtime.batch import ChangeBatch, concat_columns
 from runtime.executor import Executor
-from runtime.failures import UserFunctionFailed
+from runtime.failures import UserFunctionFailed, callers, explained
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
@@ -330,9 +329,7 @@ class LocalRun:
             if query is None:
                 found += part.executor.statistics_now().figures
             elif query.casefold() in map(str.casefold, plan.queries):
-                serving = plan.part(query)
-                named = (serving.operators, serving.queues, serving.synopses, serving.stores)
-                ids = {each.id for kind in named for each in kind}
+                ids = plan.part(query).ids
                 found += [each for each in part.executor.statistics_now().figures if each.name in ids]
         return found
 
@@ -347,27 +344,12 @@ class LocalRun:
         try:
             yield
         except UserFunctionFailed as failure:
-            name = failure.function.partition(".")[0]
-            users = [query for query in self._definitions.values() if name in _called(query.tree)]
-            who = f"{'query' if len(users) == 1 else 'queries'} {', '.join(query.name for query in users)}"
-            place = self._places.get(("query", users[0].name.casefold()), NO_SPAN) if users else NO_SPAN
-            raise fail(
-                Code.FUNCTION_FAILED,
-                f"{who}: {failure}{self._row_of(failure)}",
-                place,
-                hint="return None where there is no value, and a value of the declared type elsewhere",
-            ) from failure.cause
-
-    def _row_of(self, failure: UserFunctionFailed) -> str:
-        """Return in words the row that made a user's function fail; nothing if it is not known."""
-        for plan in (part.executor.plan for part in self._parts):
-            if failure.operator in plan.by_id:
-                inputs = plan.by_id[failure.operator].inputs
-                names = [column.name for edge in inputs for column in plan.by_id[edge.operator].columns]
-                if len(names) == len(failure.values):
-                    row = zip(names, failure.values, strict=True)
-                    return ", on the row " + ", ".join(f"{name} = {value!r}" for name, value in row)
-        return ""
+            users = callers(list(self._definitions.values()))
+            names = users.get(failure.function.partition(".")[0], ())
+            place = self._places.get(("query", names[0].casefold()), NO_SPAN) if names else NO_SPAN
+            plans = (part.executor.plan for part in self._parts)
+            plan = next((plan for plan in plans if failure.operator in plan.by_id), None)
+            raise explained(failure, users, plan, place) from failure.cause
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
@@ -418,15 +400,6 @@ def losses_text(table: str, late: int, skipped: int) -> list[str]:
 
 def _path(options: Mapping[str, str]) -> str | None:
     return next((value for key, value in options.items() if key.casefold() == "path"), None)
-
-
-def _called(rel: bound.Rel) -> set[str]:
-    """Return the names of the users' functions and aggregates that a query calls."""
-    parts = (part for each in bound.expressions(rel) for part in bound.walk(each))
-    names = {part.function for part in parts if isinstance(part, bound.UserCall)}
-    if isinstance(rel, bound.Aggregate):
-        names |= {call.function for call in rel.calls if call.user_defined}
-    return names.union(*map(_called, bound.inputs(rel)))
 
 
 @contextmanager

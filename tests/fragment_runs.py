@@ -26,7 +26,7 @@ from runtime.fragments.packing import (
     pack_values,
     unpack_changes,
 )
-from runtime.fragments.reading import SourceReader
+from runtime.fragments.reading import TableReader
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
 from tests.definition.evaluator import Element, Result
@@ -92,22 +92,20 @@ def run_fragments(
     """Return what a plan's queries yield when it runs in buckets."""
     layout = Layout(plan, buckets)
     sources = [each for each in plan.operators if isinstance(each, op.Source)]
-    readers = {each.id: SourceReader(layout, each.id, functions or {}) for each in sources}
-    elements = {each.id: sorted(data[each.table], key=lambda element: element[0]) for each in sources}
-    static = {each.id: _columns(each, elements[each.id]) for each in sources if each.time is None}
-    timed = [each for each in sources if each.time is not None]
+    readers = {each.table: TableReader(layout, each.table, functions or {}) for each in sources}
+    elements = {each.table: sorted(data[each.table], key=lambda element: element[0]) for each in sources}
+    static = {each.id: {1: _packed(each, elements[each.table])} for each in sources if each.time is None}
+    timed = list({each.table: each for each in sources if each.time is not None}.values())
     cluster = Cluster(layout, functions or {}, static, rng)
     pieces = []
-    while any(elements[each.id] for each in timed):
+    while any(elements[each.table] for each in timed):
         batch: list[Piece] = []
-        for table in {each.table: None for each in timed}:
-            same = [each for each in timed if each.table == table]
-            count = _cut(elements[same[0].id], rng)
-            for source in same:
-                part, elements[source.id] = elements[source.id][:count], elements[source.id][count:]
-                batch += _read(readers[source.id], source, part, len(pieces))
+        for source in timed:
+            count = _cut(elements[source.table], rng)
+            part, elements[source.table] = elements[source.table][:count], elements[source.table][count:]
+            batch += _read(readers[source.table], source, part, len(pieces))
         pieces += cluster.run(batch)
-    ended = pack_values({"ended": [each.id for each in timed]})
+    ended = pack_values({"ended": [each.table.casefold() for each in timed]})
     pieces += cluster.run([Piece(*place, CONTROL, "", "", 0, ended) for place in layout.places])
     return {query: Result(_netted(pieces, query)) for query in plan.queries}
 
@@ -124,7 +122,12 @@ def _columns(source: op.Source, part: Sequence[Element]) -> tuple[pa.Array, ...]
     return tuple(to_column([row[at] for _, row, _ in part], column) for at, column in enumerate(source.columns))
 
 
-def _read(reader: SourceReader, source: op.Source, part: Sequence[Element], number: int) -> list[Piece]:
+def _packed(source: op.Source, elements: Sequence[Element]) -> bytes:
+    columns = _columns(source, elements)
+    return batch_bytes(pa.record_batch(list(columns), names=[f"c{at}" for at in range(len(columns))]))
+
+
+def _read(reader: TableReader, source: op.Source, part: Sequence[Element], number: int) -> list[Piece]:
     if not part:
         return []
     instants = np.array([instant for instant, _, _ in part], np.int64)

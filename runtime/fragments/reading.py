@@ -16,6 +16,7 @@ from planner import operators as op
 from runtime.batch import ChangeBatch, Columns, Ints
 from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
+from runtime.failures import UserFunctionFailed
 from runtime.fragments.layout import Edge, Layout, Router
 from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_values
 from runtime.operators.base import evaluate_all
@@ -23,24 +24,30 @@ from runtime.operators.base import evaluate_all
 Step = Callable[[ChangeBatch], ChangeBatch]
 
 
-class SourceReader:
-    """The operators straight above one source."""
+class TableReader:
+    """The operators straight above one table, of all the sources of a plan that stand for it."""
 
-    def __init__(self, layout: Layout, source: str, functions: Mapping[str, Any]) -> None:
+    def __init__(self, layout: Layout, table: str, functions: Mapping[str, Any]) -> None:
         self._layout = layout
-        self._source = source
-        self._is_watched = clock_of(layout.plan).sources[source].is_watched
-        self._is_relation = layout.plan.by_id[source].is_relation  # type: ignore[attr-defined]
+        self._table = table.casefold()
+        self._sources = [
+            each.id
+            for each in layout.plan.operators
+            if isinstance(each, op.Source) and each.table.casefold() == self._table
+        ]
+        clock = clock_of(layout.plan)
+        self._is_watched = any(clock.sources[each].is_watched for each in self._sources)
+        self._edges = [edge for edge in layout.edges if edge.source in self._sources]
+        self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
         self._steps: dict[str, Step] = {}
         for operator in layout.plan.operators:
             if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
                 self._steps[operator.id] = _step(operator, functions)
-        self._edges = [edge for edge in layout.edges if edge.source == source]
-        self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
 
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
-        made: dict[str, ChangeBatch] = {self._source: ChangeBatch(columns, instants, None, signs, 0)}
+        read = ChangeBatch(columns, instants, None, signs, 0)
+        made = dict.fromkeys(self._sources, read)
         for edge in self._edges:
             batch = self._made(edge.producer, made)
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
@@ -56,17 +63,21 @@ class SourceReader:
             values["instants"] = np.unique(instants).tolist()
         blob = pack_values(values)
         for fragment, bucket in self._layout.places:
-            yield Piece(fragment, bucket, TIME, self._source, place, 0, blob)
+            yield Piece(fragment, bucket, TIME, self._table, place, 0, blob)
 
     def edge_rows(self, edge: Edge, columns: Columns, length: int) -> ChangeBatch:
         """Return what a static relation sends over an edge, instants left open."""
-        nothing = np.zeros(length, np.int64)
-        return self._made(edge.producer, {self._source: ChangeBatch(columns, nothing, None, None, 0)})
+        read = ChangeBatch(columns, np.zeros(length, np.int64), None, None, 0)
+        return self._made(edge.producer, dict.fromkeys(self._sources, read))
 
     def _made(self, operator: str, made: dict[str, ChangeBatch]) -> ChangeBatch:
         if operator not in made:
-            below = self._layout.plan.by_id[operator].inputs[0].operator
-            made[operator] = self._steps[operator](self._made(below, made))
+            below = self._made(self._layout.plan.by_id[operator].inputs[0].operator, made)
+            try:
+                made[operator] = self._steps[operator](below)
+            except UserFunctionFailed as failure:
+                failure.operator = operator
+                raise
         return made[operator]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.checkpoint import CheckpointDelta, restore, save_delta
+from runtime.checkpoint import CheckpointDelta, is_owned, restore, save_delta
 from runtime.fragments.worker import Worker
 
 _WAITING = "waiting/"
@@ -24,7 +24,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
     position = {
         "heartbeats": worker.heartbeats,
         "upstream": worker.upstream,
-        "entered": sorted(worker.entered),
+        "entered": worker.entered,
         "read": dict(worker.read),
         "skipped": dict(worker.skipped),
         "late": dict(worker.late),
@@ -33,17 +33,27 @@ def save_worker(worker: Worker) -> CheckpointDelta:
     return CheckpointDelta(put, frozenset(drop), {**executor.meta, "worker": position})
 
 
-def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapping[str, Any]) -> None:
-    """Bring a fresh worker to where another one was when it was saved; what it has more than that starts empty."""
+def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapping[str, Any]) -> list[str]:
+    """Bring a fresh worker to where another one was when it was saved, and return the chunks that nobody needs.
+
+    The network may have changed in between: parts that are new begin empty, and what parts that are gone had is left.
+    """
     own = {name: chunk for name, chunk in chunks.items() if not name.startswith(_WAITING)}
     restore(worker.executor, own, meta)
     position = meta["worker"]
     worker.heartbeats |= {edge: at for edge, at in position["heartbeats"].items() if edge in worker.heartbeats}
     worker.upstream |= {edge: known for edge, known in position["upstream"].items() if edge in worker.upstream}
-    worker.entered = set(position["entered"])
+    worker.entered = dict(position["entered"])
     for counted, known in ((worker.read, "read"), (worker.skipped, "skipped"), (worker.late, "late")):
         counted |= position[known]
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"
         kept = {name.removeprefix(prefix): chunk for name, chunk in chunks.items() if name.startswith(prefix)}
         agenda.load(kept, position["taken"].get(edge, agenda.taken_until))
+    return [name for name in chunks if not _is_needed(worker, name)]
+
+
+def _is_needed(worker: Worker, chunk: str) -> bool:
+    if chunk.startswith(_WAITING):
+        return chunk.removeprefix(_WAITING).rpartition("/")[0] in worker.waiting
+    return is_owned(worker.executor, chunk)

@@ -4,6 +4,16 @@ It is handed all pieces of a micro-batch for its bucket and answers with pieces 
 worked out from the pieces alone: every bucket learns what all sources have read, so all of them come to the same
 heartbeats, and a micro-batch that is done again gives the same answer. An element is late if its instant was complete
 before the micro-batch.
+
+What else is to be known comes as control messages, which name tables:
+
+| message | meaning |
+|---|---|
+| `heartbeats` | nothing before an instant comes from a table any more |
+| `idle` | tables that hold up nobody until they have rows again |
+| `ended` | tables that have come to their end |
+| `resumed` | tables that had, and go on after all; instants that were closed stay closed |
+| `static` | the version of a static relation's contents that holds from now on |
 """
 
 from __future__ import annotations
@@ -16,10 +26,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from planner import operators as op
 from runtime.agenda import Agenda
 from runtime.batch import BEGINNING, ChangeBatch, Columns, concat, empty_batch
-from runtime.clock import SourceClock, clock_of
-from runtime.executor import Executor, sources_of_queries
+from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
+from runtime.executor import Executor
 from runtime.fragments.layout import Edge, Layout, Router, types_of
 from runtime.fragments.packing import (
     CONTROL,
@@ -30,18 +41,22 @@ from runtime.fragments.packing import (
     ROWS,
     TIME,
     Piece,
+    bytes_batch,
     pack_changes,
     pack_values,
     unpack_changes,
     unpack_values,
 )
 from runtime.fragments.parts import fragment_plan
-from runtime.fragments.reading import SourceReader
+from runtime.fragments.reading import TableReader
 from runtime.rows import is_sorted, order_by
+
+Static = Mapping[str, Mapping[int, bytes]]
+"""The contents of static relations, packed, by the ids of their sources and by version."""
 
 
 class Worker:
-    """One bucket of a fragment. `static` has the rows of static relations by the ids of their sources."""
+    """One bucket of a fragment."""
 
     def __init__(
         self,
@@ -49,7 +64,7 @@ class Worker:
         fragment: str,
         bucket: int,
         functions: Mapping[str, Any],
-        static: Mapping[str, Columns],
+        static: Static,
         *,
         check: bool = False,
     ) -> None:
@@ -75,8 +90,13 @@ class Worker:
         self.waiting = {edge.key: Agenda() for edge in self._edges.values() if self._waits(edge)}
         self.heartbeats: dict[str, int] = dict.fromkeys(self._edges, BEGINNING)
         self.upstream: dict[str, dict[str, int]] = {key: {} for key, edge in self._edges.items() if edge.source is None}
-        self.entered: set[str] = set()
-        """The edges of static relations whose rows are in."""
+        self.entered: dict[str, int] = {}
+        """The edges of static relations whose rows are in, with the versions of these."""
+        self._work_before: dict[str, list[float]] = {}
+        self._sources_of: dict[str, list[str]] = defaultdict(list)
+        for each in layout.plan.operators:
+            if isinstance(each, op.Source):
+                self._sources_of[each.table.casefold()].append(each.id)
 
     def _waits(self, edge: Edge) -> bool:
         """Tell whether rows of an edge are held back until their instants are complete."""
@@ -87,13 +107,18 @@ class Worker:
         by_kind: dict[str, list[Piece]] = defaultdict(list)
         for piece in sorted(pieces, key=lambda each: (each.kind, each.about, each.place)):
             by_kind[piece.kind].append(piece)
-        complete_before = {name: source.until for name, source in self.clock.sources.items()}
-        self._follow_time(by_kind[TIME], by_kind[CONTROL])
-        self._take_rows(by_kind[ROWS], complete_before)
+        messages = [unpack_values(piece.blob) for piece in by_kind[CONTROL]]
+        self._follow_time(by_kind[TIME])
+        for message in messages:
+            self._obey(message)
+        self._take_rows(by_kind[ROWS])
         for piece in by_kind[HEARTBEAT]:
             self.upstream[piece.about][piece.place] = unpack_values(piece.blob)["until"]
         self.executor.wake()
         self._enter_static()
+        for message in messages:
+            for table, version in message.get("static", {}).items():
+                self._change_static(table, version)
         for edge in self._edges.values():
             self._advance(edge)
         self.executor.run()
@@ -101,27 +126,53 @@ class Worker:
 
     # Time
 
-    def _follow_time(self, times: Sequence[Piece], controls: Sequence[Piece]) -> None:
-        """Take in what sources have read, and what else is said about them."""
+    def _follow_time(self, times: Sequence[Piece]) -> None:
+        """Take in what sources have read."""
         for piece in times:
-            source, values = self.clock.sources[piece.about], unpack_values(piece.blob)
-            self.read[piece.about] += values["count"]
-            self.skipped[piece.about] += values["skipped"]
-            if not values["count"]:
-                continue
-            source.first = values["first"] if source.first is None else min(source.first, values["first"])
-            source.last = values["last"] if source.last is None else max(source.last, values["last"])
-            if source.is_watched:
-                source.recent.append(np.array(values["instants"], np.int64))
-        for source_id, source in self.clock.sources.items():
-            if source.last is not None and not source.has_ended:
-                source.until = max(source.until, source.last - self.layout.delays.get(source_id, 0))
-        for piece in controls:
             values = unpack_values(piece.blob)
-            for name, instant in values.get("heartbeats", {}).items():
-                self.clock.sources[name].until = max(self.clock.sources[name].until, instant)
-            for name in values.get("ended", ()):
-                self.clock.sources[name].has_ended = True
+            for name in self._sources_of[piece.about]:
+                self._note(name, values)
+        for name, source in self.clock.sources.items():
+            if source.last is not None and not source.has_ended:
+                source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
+
+    def _note(self, name: str, values: Mapping[str, Any]) -> None:
+        source = self.clock.sources[name]
+        self.read[name] += values["count"]
+        self.skipped[name] += values["skipped"]
+        if not values["count"]:
+            return
+        if source.is_idle:
+            source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
+        source.first = values["first"] if source.first is None else min(source.first, values["first"])
+        source.last = values["last"] if source.last is None else max(source.last, values["last"])
+        if source.is_watched:
+            source.recent.append(np.array(values["instants"], np.int64))
+
+    def _obey(self, message: Mapping[str, Any]) -> None:
+        """Take in a control message."""
+        for table, instant in message.get("heartbeats", {}).items():
+            for source in self._times(table):
+                source.until = max(source.until, instant)
+        for table in message.get("idle", ()):
+            for source in self._times(table):
+                source.is_idle = True
+        for table in message.get("ended", ()):
+            for source in self._times(table):
+                source.has_ended = True
+        if "resumed" in message:
+            self._resume(message["resumed"])
+
+    def _resume(self, tables: Iterable[str]) -> None:
+        names = [name for table in tables for name in self._sources_of.get(table, ())]
+        passed = {name: self.clock.passed(name) for name in names if self.clock.sources[name].has_ended}
+        for name, instant in passed.items():
+            source = self.clock.sources[name]
+            source.until, source.has_ended = max(source.until, instant), False
+
+    def _times(self, table: str) -> list[SourceTime]:
+        """Return what is known of a table; nothing if it is not read any more."""
+        return [self.clock.sources[name] for name in self._sources_of.get(table, ())]
 
     def _heartbeat(self, edge: Edge) -> int:
         """Return how far an edge is complete."""
@@ -131,12 +182,13 @@ class Worker:
             return min(known.values()) if len(known) == self.layout.bucket_count(producer) else BEGINNING
         source = self.clock.sources[edge.source]
         if source.is_timed:
-            return max(self.clock.passed, source.until) if source.has_ended else source.until
-        return self.clock.passed if edge.key in self.entered else BEGINNING
+            holds_up = not (source.has_ended or source.is_idle)
+            return source.until if holds_up else max(self.clock.passed(edge.source), source.until)
+        return self.clock.passed(edge.source) if edge.key in self.entered else BEGINNING
 
     # Input
 
-    def _take_rows(self, pieces: Sequence[Piece], complete_before: Mapping[str, int]) -> None:
+    def _take_rows(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
             edge, batch = self._edges[piece.about], unpack_changes(piece.blob, 0)
             if edge.source is None:
@@ -146,7 +198,7 @@ class Worker:
                     until = self.heartbeats[edge.key]
                     self.executor.push(edge.key, batch.with_until(until))
                 continue
-            on_time = batch.start >= complete_before[edge.source]
+            on_time = batch.start >= self.heartbeats[edge.key]
             if not on_time.all():
                 self.late[edge.key] += int((~on_time).sum())
                 batch = batch.filter(on_time)
@@ -154,26 +206,40 @@ class Worker:
 
     def _enter_static(self) -> None:
         """Put static relations into their edges, at the first instants of their queries."""
-        for edge in self._edges.values():
-            if edge.source is None or self.clock.sources[edge.source].is_timed or edge.key in self.entered:
-                continue
+        for edge in self._static_edges():
+            assert edge.source is not None
             beginning = self.clock.first_instant(edge.source)
-            if beginning is not None and beginning < self.clock.passed:
-                self.entered.add(edge.key)
-                own = self._static_rows(edge)
-                start = np.full(len(own), beginning)
-                self.waiting[edge.key].put(start, [pa.array(own.weights), *own.columns])
+            if edge.key not in self.entered and beginning is not None and beginning < self.clock.passed(edge.source):
+                self.entered[edge.key] = newest = max(self._static[edge.source])
+                self._put_static(edge, newest, beginning, 1)
 
-    def _static_rows(self, edge: Edge) -> ChangeBatch:
-        """Return the rows of a static relation that an edge brings to this bucket."""
+    def _change_static(self, table: str, version: int) -> None:
+        """Replace the contents of a static relation where they are in, at the instant that is not complete yet."""
+        for edge in self._static_edges():
+            assert edge.source is not None
+            before = self.entered.get(edge.key, version)
+            if before < version and edge.source in self._sources_of.get(table, ()):
+                now = max(self.clock.passed(edge.source), self.heartbeats[edge.key])
+                self.entered[edge.key] = version
+                self._put_static(edge, before, now, -1)
+                self._put_static(edge, version, now, 1)
+
+    def _static_edges(self) -> Iterator[Edge]:
+        for edge in self._edges.values():
+            if edge.source is not None and not self.clock.sources[edge.source].is_timed:
+                yield edge
+
+    def _put_static(self, edge: Edge, version: int, instant: int, sign: int) -> None:
+        """Put the rows of a static relation that are for this bucket into an edge."""
         assert edge.source is not None
-        columns = self._static[edge.source]
-        reader = SourceReader(self.layout, edge.source, self._functions)
+        columns = tuple(bytes_batch(self._static[edge.source][version]).columns)
+        reader = TableReader(self.layout, self.layout.plan.by_id[edge.source].table, self._functions)  # type: ignore[attr-defined]
         rows = reader.edge_rows(edge, columns, len(columns[0]) if columns else 0)
         for bucket, positions in Router(self.layout, edge, self._functions).buckets(rows.columns, len(rows)):
             if bucket == self.bucket:
-                return rows if positions is None else rows.take(positions)
-        return rows.slice(0, 0)
+                own = rows if positions is None else rows.take(positions)
+                weights = pa.array(np.full(len(own), sign, np.int64))
+                self.waiting[edge.key].put(np.full(len(own), instant), [weights, *own.columns])
 
     def _advance(self, edge: Edge) -> None:
         """Hand the rows of an edge that are complete to the executor."""
@@ -210,13 +276,44 @@ class Worker:
                 yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
 
     def _counts(self) -> Piece:
-        """Return what this bucket knows of its sources: rows read, left out, and too late for one of its edges."""
+        """Return what this bucket knows of its sources, and what its operators did since the last time and hold."""
         late: dict[str, int] = {}
         for edge in self._edges.values():
             if edge.source is not None:
                 late[edge.source] = max(late.get(edge.source, 0), self.late[edge.key])
-        values = {"read": self.read, "skipped": self.skipped, "late": late}
-        return Piece(RESULTS, 0, COUNTS, "", f"{self.fragment}/{self.bucket}", 0, pack_values(values))
+        lasts = [each.last for each in self.clock.sources.values() if each.last is not None]
+        place = f"{self.fragment}/{self.bucket}"
+        values = {
+            "place": place,
+            "read": self.read,
+            "skipped": self.skipped,
+            "late": late,
+            "newest": max(lasts, default=None),
+            "closed": min(self.heartbeats.values(), default=BEGINNING),
+            "work": self._work_done(),
+            "held": self._state_held(),
+        }
+        return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
+
+    def _work_done(self) -> dict[str, list[float]]:
+        """Return what each operator did since the last time: batches, elements in and out, seconds."""
+        now = {
+            name: [work.batches, work.elements_in, work.elements_out, work.seconds]
+            for name, work in self.executor.statistics.operators.items()
+        }
+        before, self._work_before = self._work_before, now
+        nothing = [0, 0, 0, 0.0]
+        done = {
+            name: [a - b for a, b in zip(figures, before.get(name, nothing), strict=True)]
+            for name, figures in now.items()
+        }
+        return {name: figures for name, figures in done.items() if figures[0]}
+
+    def _state_held(self) -> dict[str, list[int]]:
+        """Return the elements and bytes that operators, synopses and stores hold."""
+        statistics = self.executor.statistics
+        sizes = {**statistics.state, **statistics.synopses, **statistics.stores}
+        return {name: [size.elements or 0, size.nbytes or 0] for name, size in sizes.items()}
 
     def _sent(self) -> Iterator[Piece]:
         place = f"{self.fragment}/{self.bucket}"

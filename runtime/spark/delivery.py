@@ -86,16 +86,34 @@ class Delivery:
         screen: Screen | None = None,
     ) -> None:
         self._lock = None if checkpoint is None else _locked(checkpoint)
+        self._output: Output = output
+        self._screen = screen or Screen(sys.stdout)
+        self._sinks: dict[str, Sink] = {}
+        self._targets: dict[str, Target] = {}
         try:
             self._record = Record(None if checkpoint is None else checkpoint / _RECORD)
-            shared = screen or Screen(sys.stdout)
-            _check_apart(targets)
-            self._sinks = {target.query.name: _opened(target, output, shared) for target in targets}
-            for name, sink in self._sinks.items():
-                sink.resume(self._record.progress(name, sink.name))
+            self.change(targets)
         except BaseException:
             self._unlock()
             raise
+
+    def change(self, targets: Sequence[Target]) -> None:
+        """Deliver to these from now on; those that are the same go on, and the others are forgotten."""
+        _check_apart(targets)
+        sinks: dict[str, Sink] = {}
+        for target in targets:
+            name = target.query.name
+            if self._targets.get(name) == target:
+                sinks[name] = self._sinks[name]
+                continue
+            if name in self._targets:
+                self._record.forget(name)
+            sinks[name] = sink = _opened(target, self._output, self._screen)
+            sink.resume(self._record.progress(name, sink.name))
+        for name in self._targets.keys() - sinks.keys():
+            self._record.forget(name)
+        self._sinks = sinks
+        self._targets = {target.query.name: target for target in targets}
 
     @property
     def results(self) -> dict[str, MemoryWriter]:
@@ -383,6 +401,10 @@ class Record:
         if found is None or found.sink != sink:
             self._queries[query] = found = Progress(sink)
         return found
+
+    def forget(self, query: str) -> None:
+        """Forget a query: one of the same name begins anew."""
+        self._queries.pop(query, None)
 
     def save(self) -> None:
         """Write the record, so that it survives a failure of the machine."""

@@ -1,190 +1,257 @@
 """A network of queries as one Spark Structured Streaming query.
 
-Every source is read once and packed; the pieces go through one stateful operator for each stage of the layout; what
-comes out is collected on the driver and delivered. Time is in the pieces, not in Spark's watermarks: messages such as
-"this source has ended" are files in the checkpoint that Spark reads like any other source, so they are part of its
-log and of every repetition.
+Every table is read once and packed; the pieces go through one stateful operator for each stage of the network; what
+comes out is collected on the driver and delivered. Time is in the pieces, not in Spark's watermarks, and control
+messages are read like a source, so everything that decides about results is in Spark's log and in every repetition.
+
+A network changes by stopping between two micro-batches and going on from the same checkpoint with another plan: Spark
+knows its sources by name (source evolution), and finds the state of parts that stay under their ids.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
-from cql.catalog import Catalog, RelationDef, StreamDef
-from cql.errors import Code, fail, one_of
+from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from planner import operators as op
-from planner.plan import Plan
-from runtime.batch import ChangeBatch, Columns, concat, concat_columns
-from runtime.formats import open_source
+from runtime.batch import ChangeBatch, concat
+from runtime.failures import callers
+from runtime.formats import Rows
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
 from runtime.rows import is_sorted, order_by
+from runtime.spark.control import Control
 from runtime.spark.delivery import Delivery
 from runtime.spark.labels import label
-from runtime.spark.processor import FragmentProcessor, Task
-from runtime.spark.reading import LABELLED, read_control, read_source
-from runtime.spark.sources import carrying, source_frame, translate
+from runtime.spark.processor import FragmentProcessor
+from runtime.spark.progress import Counters, Progress
+from runtime.spark.reading import LABELLED, read_control, read_table
+from runtime.spark.record import Record, delays_of, source_name, tables_of
+from runtime.spark.sources import SourceFrame, carrying, frame_source, source_frame, translate
+from runtime.spark.static import StaticTables
+from runtime.spark.task import Task
 from runtime.statistics import Figures
-from runtime.types import arrow_type
 
 Table = StreamDef | RelationDef
 
-BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text"})
+BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", "xml"})
 """The formats of files: what is there can be read to its end."""
 
 
-class Job:
-    """A plan at work on Spark. All of its timed sources are on one clock."""
+@dataclass(frozen=True)
+class Definitions:
+    """What is to be run: queries, and the tables that they read; some of these are given as streaming frames."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        catalog: Catalog,
-        plan: Plan,
-        functions: Mapping[str, Any],
-        delivery: Delivery,
-        checkpoint: Path,
-    ) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._delivery = delivery
-        self._checkpoint = checkpoint
-        self._control = checkpoint / "control"
-        self._sources = [each for each in plan.operators if isinstance(each, op.Source)]
-        self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        delays = {each.id: _delay(self._table(each)) for each in self._sources}
-        layout = Layout(plan, self._partitions, delays)
-        places = (*layout.places, (RESULTS, 0))
-        self._task = Task(
-            network=hashlib.sha256(f"{checkpoint}{plan.to_json()}".encode()).hexdigest()[:16],
-            layout=layout,
-            functions=dict(functions),
-            static={each.id: self._static(each) for each in self._sources if each.time is None},
-            labels={place: label(*place, self._partitions) for place in places},
-        )
-        self.counts: dict[str, dict[str, int]] = {}
-        self._query: StreamingQuery | None = None
+    catalog: Catalog
+    queries: Sequence[QueryDef]
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    rows: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
+    """The contents of static relations that have no source."""
 
-    def _table(self, source: op.Source) -> Table:
-        table = self._catalog.table(source.table)
+    def table(self, name: str) -> Table:
+        """Return the definition of a table."""
+        table = self.catalog.table(name)
         assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
-        if table.source is not None and table.source.format not in BOUNDED:
-            raise fail(
-                Code.NOT_AVAILABLE,
-                f"'{table.name}' is read from {table.source.format}, which has no end: such runs are not there yet",
-                hint=f"sources that can be run to their ends: {one_of(sorted(BOUNDED))}",
-            )
         return table
 
-    def _static(self, source: op.Source) -> Columns:
-        """Return the rows of a static relation, read on the driver."""
-        parts = [rows.columns for rows in open_source(self._table(source), self._catalog.settings.on_bad_row)]
-        types = [arrow_type(column.type) for column in source.columns]
-        return concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
+    def is_endless(self, name: str) -> bool:
+        """Tell whether a table has no end that could be read to."""
+        source = self.table(name).source
+        return name.casefold() in self.frames or (source is not None and source.format not in BOUNDED)
+
+
+class Job:
+    """A network at work on Spark. All of its timed sources are on one clock."""
+
+    def __init__(self, spark: SparkSession, folder: Path, delivery: Delivery) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._delivery = delivery
+        self._control = Control(folder / "control")
+        self._static = StaticTables(folder / "static")
+        self._query: StreamingQuery | None = None
+        self._is_stopping = False
+        self._tables: dict[str, list[op.Source]] = {}
+        self.counters = Counters()
 
     # Running
 
-    def start(self) -> None:
-        """Start the query; results are delivered as they come."""
-        self._control.mkdir(parents=True, exist_ok=True)
+    def start(self, record: Record, definitions: Definitions) -> None:
+        """Start a network, from where its checkpoint is; results are delivered as they come."""
+        self._tables = tables_of(record)
+        self._is_stopping = False
+        self.counters.begin(record.plan)
+        static = self._static.contents(self._spark, self._tables, definitions)
+        self._task = self._made_task(record, definitions, static.packed)
+        record = record.model_copy(update={"static": static.versions})
+        if self._control.last().get("ended"):
+            self._control.tell({"resumed": self._control.last()["ended"]})
+        if static.news:
+            self._control.tell({"static": static.news})
+        self._spark.conf.set("spark.sql.shuffle.partitions", str(record.buckets))
         with translated():
+            pieces = self._pieces(record.stages, definitions)
+            record.save(self._folder)
             self._query = (
-                self._pieces()
-                .writeStream.foreachBatch(self._deliver)
-                .option("checkpointLocation", str(self._checkpoint / "spark"))
+                pieces.writeStream.foreachBatch(self._deliver)
+                .option("checkpointLocation", str(self._folder / "spark"))
                 .queryName(f"cql {self._task.network}")
                 .start()
             )
 
     def drain(self) -> None:
-        """Process all that the sources have, close their last instants, and stop."""
-        assert self._query is not None, "the job has not been started"
+        """Process all that the sources have now, and close their last instants."""
+        if self._query is None:
+            return
         with translated():
             self._query.processAllAvailable()
-            self._tell({"ended": [each.id for each in self._sources if each.time is not None]})
+            self._control.tell({"ended": [name.casefold() for name in self._timed]})
             self._query.processAllAvailable()
-        self.stop()
+
+    def process_available(self) -> None:
+        """Process all that the sources have now; instants that are open stay open."""
+        if self._query is not None:
+            with translated():
+                self._query.processAllAvailable()
+
+    def heartbeat(self, table: str, instant: int) -> None:
+        """Say that nothing before an instant comes from a table any more."""
+        self._control.tell({"heartbeats": {table.casefold(): instant}})
+
+    def refresh(self, table: str) -> None:
+        """Let a static relation be read again when the job is started the next time."""
+        self._static.forget(table)
 
     def stop(self) -> None:
-        """Stop after the micro-batch that is running."""
+        """Stop between two micro-batches: the one that is running is completed."""
+        if self._query is None:
+            return
+        self._is_stopping = True
+        while self._query.isActive and self._query.status["isTriggerActive"]:
+            time.sleep(0.02)
+        self.abort()
+
+    def abort(self) -> None:
+        """Stop at once; what the micro-batch that is running would have done is done after the next start."""
         if self._query is not None:
-            self._query.stop()
+            self._is_stopping = True
+            with suppress(Exception):
+                self._query.stop()
             self._query = None
 
+    def check(self) -> bool:
+        """Tell whether the job is running; raises if it has failed."""
+        if self._query is None:
+            return False
+        with translated():
+            error = self._query.exception() if not self._query.isActive else None
+            if error is not None:
+                raise error
+        return self._query.isActive
+
+    # Telling
+
+    @property
+    def _timed(self) -> list[str]:
+        return [name for name, sources in self._tables.items() if sources[0].time is not None]
+
+    def reads(self, table: str) -> bool:
+        """Tell whether the job reads a table."""
+        return table.casefold() in map(str.casefold, self._tables)
+
+    def progress(self) -> Progress:
+        """Return how far the job is."""
+        last = self._query.lastProgress if self._query is not None else None
+        return self.counters.progress(last)
+
     def statistics(self) -> list[Figures]:
-        """Return what is known of the sources."""
-        read, late, skipped = (self.counts.get(what, {}) for what in ("read", "late", "skipped"))
-        return [
-            Figures(
-                each.id,
-                "source",
-                each.table,
-                elements_in=read.get(each.id, 0),
-                late=late.get(each.id, 0),
-                skipped=skipped.get(each.id, 0),
-            )
-            for each in self._sources
-        ]
+        """Return what is known of sources, operators, synopses and stores."""
+        return self.counters.figures()
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows came too late or could not be read."""
         lines = []
-        for source in self._sources:
-            late, skipped = (self.counts.get(what, {}).get(source.id, 0) for what in ("late", "skipped"))
-            lines += losses_text(source.table, late, skipped)
+        for table, sources in self._tables.items():
+            late, skipped = (max(self.counters.of(what, s.id) for s in sources) for what in ("late", "skipped"))
+            lines += losses_text(table, late, skipped)
         return lines
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
-        """Give a message to all places, with the next micro-batch."""
-        number = len(list(self._control.iterdir()))
-        hidden = self._control / f".{number:08}"
-        hidden.write_text(json.dumps(message) + "\n")
-        os.replace(hidden, self._control / f"{number:08}.txt")
+    # The Spark query
 
-    def _pieces(self) -> DataFrame:
+    def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
+        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, self._tables))
+        catalog = definitions.catalog
+        coded = (*catalog.functions.values(), *catalog.aggregates.values())
+        functions = {each.name: each.code for each in coded}
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}"
+        return Task(
+            network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
+            layout=layout,
+            functions=functions,
+            callers=callers(definitions.queries),
+            static=static,
+            labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
+        )
+
+    def _pieces(self, stages: int, definitions: Definitions) -> DataFrame:
         """Return the frame that ends in the results."""
         schema = from_arrow_schema(LABELLED)
-        control = self._spark.readStream.schema("value string").text(str(self._control))
-        pieces = control.mapInArrow(read_control(self._task), schema)
-        for source in self._sources:
-            if source.time is not None:
-                found = source_frame(self._spark, self._table(source), self._catalog.settings.on_bad_row)
-                reading = read_source(self._task, source.id, found.reader)
-                pieces = pieces.unionAll(found.frame.mapInArrow(reading, schema))
-        for stage in range(self._task.layout.levels):
+        pieces = self._control.frame(self._spark).mapInArrow(read_control(self._task), schema)
+        for name in self._timed:
+            found = self._source(definitions, name)
+            pieces = pieces.unionAll(found.frame.mapInArrow(read_table(self._task, name, found.reader), schema))
+        for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
                 FragmentProcessor(self._task, stage), outputStructType=schema, outputMode="append", timeMode="none"
             )
         return pieces
 
+    def _source(self, definitions: Definitions, name: str) -> SourceFrame:
+        table, on_bad_row = definitions.table(name), definitions.catalog.settings.on_bad_row
+        given = definitions.frames.get(name.casefold())
+        if given is not None:
+            return frame_source(given, table, on_bad_row)
+        return source_frame(self._spark, table, on_bad_row, name=source_name(table))
+
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
+        if self._is_stopping:
+            raise Stopping
         found: dict[str, list[ChangeBatch]] = {}
-        for row in sorted(frame.select("kind", "about", "place", "blob").collect()):
-            if row.kind == COUNTS:
-                self._count(unpack_values(row.blob))
+        counted: list[dict[str, Any]] = []
+        for kind, about, _, blob in sorted(_rows(frame)):
+            if kind == COUNTS:
+                counted.append(unpack_values(blob))
             else:
-                found.setdefault(row.about, []).append(unpack_changes(row.blob, 0))
+                found.setdefault(about, []).append(unpack_changes(blob, 0))
+        results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
-            self._delivery.deliver(batch_id, {query: _in_order(batches) for query, batches in found.items()})
+            self._delivery.deliver(batch_id, results)
+        self.counters.count(batch_id, counted, {query: len(batch) for query, batch in results.items()})
 
-    def _count(self, known: Mapping[str, Mapping[str, int]]) -> None:
-        for what, by_source in known.items():
-            counts = self.counts.setdefault(what, {})
-            for source, count in by_source.items():
-                counts[source] = max(counts.get(source, 0), count)
+
+class Stopping(Exception):
+    """Ends a micro-batch that has done nothing yet, because the job is to stop."""
+
+
+def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:
+    """Yield the pieces of a frame."""
+    table: pa.Table = frame.select("kind", "about", "place", "blob").toArrow()
+    for batch in table.to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 @contextmanager
@@ -197,10 +264,6 @@ def translated() -> Iterator[None]:
         if known is None:
             raise
         raise known from error
-
-
-def _delay(table: Table) -> int:
-    return table.delay if isinstance(table, StreamDef) else 0
 
 
 def _in_order(batches: Sequence[ChangeBatch]) -> ChangeBatch:

@@ -11,34 +11,23 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from runtime.batch import Columns
-from runtime.fragments.layout import Layout, level_of
+from runtime.failures import UserFunctionFailed, explained
+from runtime.fragments.layout import level_of
 from runtime.fragments.packing import RESULTS, Piece, batch_bytes, bytes_batch
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
+from runtime.spark.sources import carrying
+from runtime.spark.task import Task
 
 MOST_CACHED = 64
 
 _cached: dict[tuple[str, str, int], tuple[str, Worker]] = {}
 """Workers of this process by network, fragment and bucket, each with the mark of its last save."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What all tasks of a network need to know; it is sent to them with the code."""
-
-    network: str
-    layout: Layout
-    functions: dict[str, Any]
-    static: dict[str, Columns]
-    labels: dict[tuple[str, int], int]
-    """What Spark groups the pieces of each bucket by."""
 
 
 class FragmentProcessor(StatefulProcessor):
@@ -62,7 +51,11 @@ class FragmentProcessor(StatefulProcessor):
             return
         pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
         worker = self._worker(fragment, bucket)
-        sent = worker.process(pieces)
+        with carrying():
+            try:
+                sent = worker.process(pieces)
+            except UserFunctionFailed as failure:
+                raise explained(failure, self._task.callers, worker.executor.plan) from None
         self._save(worker)
         made = pd.DataFrame(sent, columns=list(Piece._fields))
         made.insert(0, "label", [self._task.labels[piece.fragment, piece.bucket] for piece in sent])
@@ -83,7 +76,8 @@ class FragmentProcessor(StatefulProcessor):
         worker = Worker(task.layout, fragment, bucket, task.functions, task.static)
         if position is not None:
             chunks = {key[0]: bytes_batch(value[0]) for key, value in self._chunks.iterator()}
-            load_worker(worker, chunks, position)
+            for unused in load_worker(worker, chunks, position):
+                self._chunks.removeKey((unused,))
         return worker
 
     def _save(self, worker: Worker) -> None:

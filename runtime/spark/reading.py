@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
+from runtime.failures import UserFunctionFailed, explained
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
-from runtime.fragments.reading import SourceReader
-from runtime.spark.processor import Task
+from runtime.fragments.reading import TableReader
 from runtime.spark.sources import PartReader, carrying
+from runtime.spark.task import Task
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -18,33 +19,36 @@ LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
 """Pieces as Spark sees them."""
 
 
-def read_source(task: Task, source: str, rows: PartReader) -> Arrow:
-    """Return the function that reads and packs the rows of a source."""
+def read_table(task: Task, table: str, rows: PartReader) -> Arrow:
+    """Return the function that reads and packs the rows of a table."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = SourceReader(task.layout, source, task.functions)
+        reader = task.made(("reader", table), lambda: TableReader(task.layout, table, task.functions))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying():
-            for number, part in enumerate(rows.parts(batches)):
-                place = f"{part.place}/{partition:08}/{number:08}"
-                found = part.rows
-                pieces = reader.pack(found.columns, found.instants, found.signs, place)
-                yield from _as_batches(task, pieces)
-                yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
+            try:
+                for number, part in enumerate(rows.parts(batches)):
+                    place = f"{part.place}/{partition:08}/{number:08}"
+                    found = part.rows
+                    pieces = reader.pack(found.columns, found.instants, found.signs, place)
+                    yield from _as_batches(task, pieces)
+                    yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
+            except UserFunctionFailed as failure:
+                raise explained(failure, task.callers, task.layout.plan) from None
 
     return pack
 
 
 def read_control(task: Task) -> Arrow:
-    """Return the function that hands control messages, a JSON text each, to all places."""
+    """Return the function that hands control messages, each a JSON text with the name of its file, to all places."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number, text in enumerate(batch.column(0).to_pylist()):
+            for name, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield from _as_batches(
                     task,
                     (
-                        Piece(fragment, bucket, CONTROL, "", f"{number:08}", 0, text.encode())
+                        Piece(fragment, bucket, CONTROL, "", name, 0, text.encode())
                         for fragment, bucket in task.layout.places
                     ),
                 )

@@ -10,27 +10,38 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from cql.catalog import Catalog, QueryDef
-from planner.network import compile_definition
-from planner.plan import combine
+from cql.catalog import Catalog, External, QueryDef
+from cql.intervals import TimeDomain
+from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
-from runtime.local import by_clock
-from runtime.spark.delivery import Delivery, Target
-from runtime.spark.job import Job
+from runtime.spark.delivery import Callback, Delivery, Target
+from runtime.spark.job import Definitions, Job
+from runtime.spark.progress import Progress
+from runtime.spark.record import Change, Record, changed, refused, tables_of
+from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
+
+_CLOCKS = {TimeDomain.INTEGER: "integer", TimeDomain.TIMESTAMP: "timestamp", None: "timeless"}
 
 
 class SparkRun:
-    """Some queries of a catalog at work; a context that stops them at its end."""
+    """Some queries of a catalog at work; a context that stops them at its end.
+
+    `frames` are streaming DataFrames and `rows` the contents of static relations, for tables that have no source, by
+    name. With `keep`, results that go to no sink are kept in `results`; otherwise they are printed to `out`.
+    `callbacks` are functions that take results, by query. With `adopt`, a checkpoint of other queries is taken over.
+    """
 
     def __init__(
         self,
@@ -41,66 +52,166 @@ class SparkRun:
         output: Output = "table",
         out: TextIO | None = None,
         checkpoint: Path | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
+        rows: Mapping[str, Sequence[Rows]] | None = None,
+        callbacks: Mapping[str, Callback] | None = None,
+        keep: bool = False,
+        adopt: bool = False,
     ) -> None:
-        self._temporary = None if checkpoint else tempfile.mkdtemp(prefix="cql-")
-        self._root = checkpoint or Path(str(self._temporary))
-        self._jobs: list[Job] = []
-        self._deliveries: list[Delivery] = []
-        definitions = {query.name: query for query in queries}
-        functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
-        screen = Screen(out or sys.stdout)
-        share = catalog.settings.sharing == "on"
+        self._spark = network_session(spark)
+        self._is_kept = checkpoint is not None
+        self._root = checkpoint or Path(tempfile.mkdtemp(prefix="cql-"))
+        self._output: Output = output
+        self._screen = Screen(out or sys.stdout)
+        self._callbacks = dict(callbacks or {})
+        self._keep = keep
+        self._jobs: dict[str, Job] = {}
+        self._deliveries: dict[str, Delivery] = {}
+        self._definitions = Definitions(catalog, list(queries), frames or {}, rows or {})
         try:
-            for part in by_clock(compile_definition(query, share) for query in definitions.values()):
-                plan = combine(part)
-                own = [definitions[name] for name in plan.queries]
-                targets = [Target(q, q.tree.schema, plan.output(q.name).is_stream, q.tree.time) for q in own]
-                time = next((q.tree.time for q in own if q.tree.time is not None), None)
-                folder = self._root / (time.name.lower() if time else "timeless")
-                folder.mkdir(parents=True, exist_ok=True)
-                self._deliveries.append(Delivery(folder, targets, output, screen))
-                self._jobs.append(Job(spark, catalog, plan, functions, self._deliveries[-1], folder))
+            self._planned = self._plan(self._definitions, adopt)
+            for clock in self._planned:
+                self._open(clock)
         except BaseException:
             self.abort()
             raise
 
+    # Building
+
+    def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[Change, Definitions]]:
+        """Return what each clock's network becomes, and its part of the definitions; nothing has changed yet."""
+        planned: dict[str, tuple[Change, Definitions]] = {}
+        by_clock: dict[str, list[QueryDef]] = {name: [] for name in _CLOCKS.values() if self._record(name)}
+        for query in definitions.queries:
+            by_clock.setdefault(_CLOCKS[query.tree.time], []).append(query)
+        for clock, queries in by_clock.items():
+            before = self._record(clock)
+            change = changed(before, definitions.catalog, queries, buckets_of(self._spark))
+            if before is not None and not adopt and change.is_any:
+                raise refused(self._root, before, change)
+            planned[clock] = change, replace(definitions, queries=queries)
+        return planned
+
+    def _record(self, clock: str) -> Record | None:
+        return Record.load(self._root / clock)
+
+    def _open(self, clock: str) -> None:
+        """Open the sinks of a clock's queries."""
+        targets = [self._target(query) for query in self._planned[clock][1].queries]
+        if clock in self._deliveries:
+            self._deliveries[clock].change(targets)
+        else:
+            self._deliveries[clock] = Delivery(self._root / clock, targets, self._output, self._screen)
+            self._jobs[clock] = Job(self._spark, self._root / clock, self._deliveries[clock])
+
+    def _target(self, query: QueryDef) -> Target:
+        tree = query.tree
+        if self._keep and query.sink is None:
+            query = query.model_copy(update={"sink": External(format="memory", options={})})
+        return Target(query, tree.schema, tree.is_stream, tree.time, self._callbacks.get(query.name))
+
+    # Running
+
+    def start(self) -> None:
+        """Start all jobs; results are delivered as they come."""
+        for clock in self._planned:
+            self._start(clock)
+
+    def _start(self, clock: str) -> None:
+        change, definitions = self._planned[clock]
+        if definitions.queries:
+            self._jobs[clock].start(change.record, definitions)
+        else:
+            change.record.save(self._root / clock)
+
     def drain(self) -> None:
         """Read all sources to their ends, close the last instants and deliver everything."""
-        for job in self._jobs:
-            job.start()
-        for job in self._jobs:
+        self.start()
+        self.close_instants()
+        self.stop()
+
+    def close_instants(self) -> None:
+        """Process what the sources have, and take that for all: the last instants are closed and delivered."""
+        for job in self._jobs.values():
             job.drain()
 
-    @property
-    def results(self) -> dict[str, MemoryWriter]:
-        """The results that are kept in memory, by query."""
-        return {name: kept for delivery in self._deliveries for name, kept in delivery.results.items()}
+    def process_available(self) -> None:
+        """Process what the sources have now; instants that are open stay open."""
+        for job in self._jobs.values():
+            job.process_available()
 
-    def statistics(self) -> list[Figures]:
-        """Return what is known of the sources."""
-        return [figures for job in self._jobs for figures in job.statistics()]
+    def change(
+        self,
+        catalog: Catalog,
+        queries: Iterable[QueryDef],
+        *,
+        frames: Mapping[str, DataFrame] | None = None,
+        rows: Mapping[str, Sequence[Rows]] | None = None,
+        callbacks: Mapping[str, Callback] | None = None,
+    ) -> list[Change]:
+        """Go on with another set of queries, and return what became of the network.
 
-    def losses(self) -> list[str]:
-        """Return a line for each table of which rows were left out."""
-        return [line for job in self._jobs for line in job.losses()]
+        Jobs whose queries stay the same are not touched. The others stop between two micro-batches and go on from
+        their checkpoints: queries that stay miss nothing and repeat nothing.
+        """
+        definitions = Definitions(catalog, list(queries), frames or {}, rows or {})
+        planned = self._plan(definitions, adopt=True)
+        self._callbacks = dict(callbacks or {})
+        self._definitions = definitions
+        touched = [clock for clock, (change, _) in planned.items() if change.is_any]
+        for clock in touched:
+            if clock in self._jobs:
+                self._jobs[clock].stop()
+            self._planned[clock] = planned[clock]
+            self._open(clock)
+            self._start(clock)
+        return [planned[clock][0] for clock in touched]
+
+    def refresh(self, table: str) -> None:
+        """Read a static relation again: queries see the difference from the next instant on."""
+        for clock, job in self._jobs.items():
+            if job.reads(table):
+                job.stop()
+                job.refresh(table)
+                self._start(clock)
+
+    def heartbeat(self, table: str, instant: int) -> None:
+        """Say that nothing before an instant comes from a table any more."""
+        for job in self._reading(table):
+            job.heartbeat(table, instant)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while sum(job.check() for job in self._jobs.values()):
+            if end is not None and time.monotonic() >= end:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def stop(self) -> None:
+        """Stop all jobs between two micro-batches."""
+        for job in self._jobs.values():
+            job.stop()
 
     def finish(self) -> None:
-        """Complete the results."""
-        for delivery in self._deliveries:
+        """Stop, and complete the results."""
+        self.stop()
+        for delivery in self._deliveries.values():
             delivery.finish()
         self._clean_up()
 
     def abort(self) -> None:
-        """Stop, and leave what has been delivered."""
-        for job in self._jobs:
-            job.stop()
-        for delivery in self._deliveries:
+        """Stop at once, and leave what has been delivered."""
+        for job in self._jobs.values():
+            job.abort()
+        for delivery in self._deliveries.values():
             delivery.abort()
         self._clean_up()
 
     def _clean_up(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if not self._is_kept:
+            shutil.rmtree(self._root, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -112,3 +223,46 @@ class SparkRun:
             self.finish()
         else:
             self.abort()
+
+    # Telling
+
+    @property
+    def is_endless(self) -> bool:
+        """Tell whether a table has no end, so that the queries run until they are stopped."""
+        return any(
+            definitions.is_endless(table)
+            for change, definitions in self._planned.values()
+            for table in tables_of(change.record)
+        )
+
+    @property
+    def results(self) -> dict[str, MemoryWriter]:
+        """The results that are kept in memory, by query."""
+        return {name: kept for delivery in self._deliveries.values() for name, kept in delivery.results.items()}
+
+    def has(self, query: str) -> bool:
+        """Tell whether a query takes part."""
+        return any(query == each.name for each in self._definitions.queries)
+
+    def progress(self) -> dict[str, Progress]:
+        """Return how far the jobs are, by clock."""
+        return {clock: job.progress() for clock, job in self._jobs.items() if self._planned[clock][1].queries}
+
+    def statistics(self, query: str | None = None) -> list[Figures]:
+        """Return the figures of all parts of the network, or of those that serve one query."""
+        found: list[Figures] = []
+        for clock, (change, _) in self._planned.items():
+            plan = change.record.plan
+            if query is None:
+                found += self._jobs[clock].statistics()
+            elif query.casefold() in map(str.casefold, plan.queries):
+                ids = plan.part(query).ids
+                found += [each for each in self._jobs[clock].statistics() if each.name in ids]
+        return found
+
+    def losses(self) -> list[str]:
+        """Return a line for each table of which rows were left out."""
+        return [line for job in self._jobs.values() for line in job.losses()]
+
+    def _reading(self, table: str) -> list[Job]:
+        return [job for job in self._jobs.values() if job.reads(table)]

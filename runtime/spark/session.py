@@ -32,10 +32,7 @@ OLDEST_JAVA = 17
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_TIME_ZONE = "spark.sql.session.timeZone"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00", "Etc/GMT", "Zulu", "Universal")
 _STILL_WRITTEN = 30.0
 """For how many seconds after its last change an archive may still be being written."""
 
@@ -77,12 +74,8 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.default.parallelism": str(cores),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "cql-spark-warehouse"),
-        _TIME_ZONE: "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        _PROVIDER: STATE_STORE,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        **NETWORK_SETTINGS,
     }
 
 
@@ -93,11 +86,38 @@ def check_session(session: SparkSession) -> None:
     if session.version != pyspark.__version__:
         message = f"the session runs Spark {session.version}, and PySpark {pyspark.__version__} is installed"
         raise fail(Code.NOT_AVAILABLE, message, hint="install the PySpark of the cluster's version")
-    for key, wanted, accepted in ((_PROVIDER, STATE_STORE, (STATE_STORE,)), (_TIME_ZONE, "UTC", _UTC)):
-        found = session.conf.get(key)
-        if found not in accepted:
-            message = f"the session has {key} = {found}, and the runtime needs {wanted}"
-            raise fail(Code.BAD_OPTION_VALUE, message, hint=f'spark.conf.set("{key}", "{wanted}")')
+
+
+NETWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.pollingDelay": "50ms",
+    }
+)
+"""What networks rely on: how state is kept, how instants are read, and that sources are known by name."""
+
+
+def network_session(session: SparkSession) -> SparkSession:
+    """Return a session for networks beside the user's, which is left as it is; they share everything but settings."""
+    check_session(session)
+    own = session.newSession()
+    for key, value in NETWORK_SETTINGS.items():
+        own.conf.set(key, value)
+    return own
+
+
+def buckets_of(session: SparkSession) -> int:
+    """Return how many buckets a new network is spread over: Spark's shuffle partitions, or one for each core.
+
+    Spark's default of 200 is meant for large batch jobs and says nothing about the machines at hand.
+    """
+    chosen = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
+    return session.sparkContext.defaultParallelism if chosen == 200 else chosen
 
 
 # Java

@@ -26,12 +26,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as s
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cql.catalog import ColumnModel, External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.options import SOURCE_OPTIONS
 from cql.types import DataType, Kind
-from runtime.batch import BEGINNING, FOREVER, Ints
+from runtime.batch import BEGINNING, FOREVER, Columns, Ints
 from runtime.formats import Rows, open_source
 from runtime.formats.options import READS
 from runtime.formats.parquet_files import converted, fits
@@ -95,6 +97,11 @@ class SourceFrame:
             return self.native
         return self.frame.mapInArrow(_as_columns(self.reader, self.table), _typed_schema(self.table))
 
+    def collected(self) -> list[Columns]:
+        """Return the rows of a frame that is not a stream, in the order of its places."""
+        parts = self.reader.parts(self.frame.toArrow().to_batches())
+        return [part.rows.columns for part in parts]
+
     def check(self) -> None:
         """Raise if the files or the folder of the table are not there any more."""
         if isinstance(self.reader, FileReader):
@@ -102,22 +109,31 @@ class SourceFrame:
 
 
 def source_frame(
-    spark: SparkSession, table: Table, on_bad_row: OnBadRow = "fail", streaming: bool = True, native: bool = False
+    spark: SparkSession,
+    table: Table,
+    on_bad_row: OnBadRow = "fail",
+    streaming: bool = True,
+    native: bool = False,
+    name: str | None = None,
 ) -> SourceFrame:
-    """Return how Spark reads a table; with `native`, by Spark's own reader if it reads the same."""
+    """Return how Spark reads a table; with `native`, by Spark's own reader if it reads the same.
+
+    `name` is what the checkpoint of a streaming query knows the source by.
+    """
     if table.source is None:
         raise fail(
             Code.BAD_DEFINITION,
             f"nothing says where the rows of '{table.name}' come from",
             hint="add FROM csv OPTIONS (path '..') to its definition",
         )
-    if not _is_read_by_engine(table.source):
-        return frame_source(_read_by_spark(spark, table, table.source, streaming), table, on_bad_row)
+    if not is_read_by_engine(table.source):
+        frame = _read_by_spark(_opened(spark, streaming, name), table, table.source, streaming)
+        return frame_source(frame, table, on_bad_row)
     reader = FileReader.of(table, table.source, on_bad_row, streaming)
     _check_path(reader.path, streaming)
     place = spark_path(reader.path, streaming)
     options = {key: text for key, text in table.source.options.items() if key.casefold() in _FILE_OPTIONS}
-    opened = (spark.readStream if streaming else spark.read).options(**options)
+    opened = _opened(spark, streaming, name).options(**options)
     if native and table.source.format == "parquet":
         schema = spark.read.parquet(spark_path(str(files_of(reader.path)[0]), streaming=False)).schema
         found = _native_parquet(opened.format("parquet").schema(schema).load(place), table, on_bad_row)
@@ -219,7 +235,7 @@ def _no_rows(table: Table) -> Rows:
     return intake.take(Chunk("", "row", none, {}, lambda: np.empty(0, np.int64), lambda _, __: ""))
 
 
-def _is_read_by_engine(source: External) -> bool:
+def is_read_by_engine(source: External) -> bool:
     """Return whether the engine's readers know a format, its options and the file system."""
     options = {key.casefold(): text for key, text in source.options.items()}
     known = {key.casefold() for key in READS.get(source.format, ())} | _FILE_OPTIONS | _READ_BY_TYPES
@@ -256,8 +272,16 @@ def spark_path(path: str, streaming: bool) -> str:
 # Everything that Spark reads
 
 
-def _read_by_spark(spark: SparkSession, table: Table, source: External, streaming: bool) -> DataFrame:
-    opened = (spark.readStream if streaming else spark.read).format(source.format)
+def _opened(spark: SparkSession, streaming: bool, name: str | None) -> DataStreamReader | DataFrameReader:
+    if not streaming:
+        return spark.read
+    return spark.readStream if name is None else spark.readStream.name(name)
+
+
+def _read_by_spark(
+    reader: DataStreamReader | DataFrameReader, table: Table, source: External, streaming: bool
+) -> DataFrame:
+    opened = reader.format(source.format)
     options = dict(source.options)
     path = next((key for key in options if key.casefold() == "path"), None)
     if path is not None and source.format in _IN_FILES and not _REMOTE.match(options[path]):

@@ -1,0 +1,55 @@
+"""Control messages to all places of a network: files in its checkpoint, which Spark reads like any other source.
+
+So they are part of its log: a message takes effect with one micro-batch, in all places, and again when that one is
+repeated. `runtime/fragments/worker.py` lists them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from runtime.formats.result_files import writing
+
+SOURCE_NAME = "control"
+
+
+class Control:
+    """The messages of one network, numbered in the order in which they were given."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Give a message to all places, with the next micro-batch."""
+        number = len(self._told())
+        hidden = self._folder / f".{number:08}"
+        with writing(self._folder):
+            hidden.write_text(json.dumps(message) + "\n")
+            os.replace(hidden, self._folder / f"{number:08}.txt")
+
+    def last(self) -> dict[str, Any]:
+        """Return the message that was given last, or an empty one."""
+        told = self._told()
+        found: dict[str, Any] = json.loads(told[-1].read_text()) if told else {}
+        return found
+
+    def _told(self) -> list[Path]:
+        return sorted(self._folder.glob("*.txt"))
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the messages as Spark reads them, each a text with the number of its file."""
+        return (
+            spark.readStream.name(SOURCE_NAME)
+            .schema("value string")
+            .option("maxFileAge", "3650d")
+            .text(f"file:{self._folder.absolute()}")
+            .selectExpr("_metadata.file_name AS name", "value")
+        )

@@ -1,0 +1,114 @@
+"""The contents of static relations, kept in the checkpoint from when they were read.
+
+A network that goes on from its checkpoint goes on with the rows that its state was made from, whatever has become of
+the table since. Reading a table again makes a new version of it, which takes effect at an instant of its own; the
+version before is kept until then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from cql.catalog import RelationDef, StreamDef
+from planner import operators as op
+from runtime.batch import concat_columns
+from runtime.formats import open_source
+from runtime.formats.result_files import writing
+from runtime.fragments.packing import batch_bytes
+from runtime.spark.sources import is_read_by_engine, source_frame
+from runtime.types import arrow_type
+
+if TYPE_CHECKING:
+    from runtime.spark.job import Definitions
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What static relations hold: packed rows by source and version."""
+
+    packed: dict[str, dict[int, bytes]]
+    versions: dict[str, int]
+    news: dict[str, int]
+    """The versions that places have not been told of yet."""
+
+
+class StaticTables:
+    """A folder with the versions of each table, `<table>.<version>.arrow`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stale: set[str] = set()
+        self.versions: dict[str, int] = {}
+
+    def forget(self, table: str) -> None:
+        """Read a table again next time."""
+        self._stale.add(table.casefold())
+
+    def contents(
+        self, spark: SparkSession, tables: Mapping[str, Sequence[op.Source]], definitions: Definitions
+    ) -> Contents:
+        """Return what the static relations among some tables hold; those that are new or stale are read."""
+        packed: dict[str, dict[int, bytes]] = {}
+        news: dict[str, int] = {}
+        for name, sources in tables.items():
+            if sources[0].time is not None:
+                continue
+            key = name.casefold()
+            kept = self._kept(key)
+            if not kept or key in self._stale:
+                version = max(kept, default=0) + 1
+                rows = _rows(spark, definitions.table(name), definitions)
+                self._write(key, version, rows)
+                if kept:
+                    news[key] = version
+                kept = self._kept(key)
+                self._stale.discard(key)
+            self.versions[key] = max(kept)
+            latest = sorted(kept)[-2:]
+            for source in sources:
+                packed[source.id] = {version: kept[version].read_bytes() for version in latest}
+        return Contents(packed, dict(self.versions), news)
+
+    def _kept(self, key: str) -> dict[int, Path]:
+        names = self._folder.glob("*.arrow") if self._folder.exists() else ()
+        return {int(path.stem.rpartition(".")[2]): path for path in names if _table_of(path) == key}
+
+    def _write(self, key: str, version: int, rows: bytes) -> None:
+        path = self._folder / f"{_file_name(key)}.{version}.arrow"
+        with writing(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            hidden = path.with_name(f".{path.name}")
+            hidden.write_bytes(rows)
+            hidden.replace(path)
+
+
+def _file_name(key: str) -> str:
+    return json.dumps(key)[1:-1].replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
+
+
+def _table_of(path: Path) -> str:
+    name = path.stem.rpartition(".")[0]
+    found: str = json.loads(f'"{name.replace("%5c", chr(92)).replace("%2f", "/").replace("%25", "%")}"')
+    return found
+
+
+def _rows(spark: SparkSession, table: StreamDef | RelationDef, definitions: Definitions) -> bytes:
+    """Return the rows of a static relation, read on the driver."""
+    on_bad_row = definitions.catalog.settings.on_bad_row
+    given = definitions.rows.get(table.name.casefold())
+    if given is not None:
+        parts = [each.columns for each in given]
+    elif table.source is not None and not is_read_by_engine(table.source):
+        parts = source_frame(spark, table, on_bad_row, streaming=False).collected()
+    else:
+        parts = [each.columns for each in open_source(table, on_bad_row)]
+    types = [arrow_type(column.type) for column in table.columns]
+    columns = concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
+    return batch_bytes(pa.record_batch(list(columns), names=[f"c{at}" for at in range(len(columns))]))
