@@ -11,6 +11,7 @@ import argparse
 import io
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,6 +111,7 @@ class _Script:
         self._options = options
         self._places = places
         self._started: list[QueryDef] = []
+        self._starts = 0
         self._figures: list[Figures] = []
         self._answers = sys.stdout if options.output == "table" else sys.stderr
         self._separator = ""
@@ -143,26 +145,44 @@ class _Script:
             return
         self._started += queries
         print(self._separator, end="", file=self._answers)
-        with self._opened_run(catalog, queries) as run:
-            run.drain()
+        run = (
+            self._spark_run(catalog, queries) if self._options.engine == "spark" else self._local_run(catalog, queries)
+        )
+        with run:
+            run.run_to_the_end()
         prints = any(query.sink is None or query.sink.format == "console" for query in queries)
         self._separator = "\n" if prints and self._options.output == "table" else ""
         self._figures += run.statistics()
         for line in run.losses():
             _complain(line)
 
-    def _opened_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | SparkRun:
-        """Return the queries at work, where the command line says."""
-        if self._options.engine == "spark":
-            from runtime.spark.run import SparkRun
-            from runtime.spark.session import local_session
-
-            return SparkRun(local_session(), catalog, queries, output=self._options.output)
+    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
         if self._options.is_whole_process:
             _hide_pandas()
         from runtime.local import LocalRun
 
         return LocalRun(catalog, queries, output=self._options.output, places=self._places)
+
+    def _spark_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> SparkRun:
+        from runtime.spark.run import SparkRun
+        from runtime.spark.session import local_session
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return SparkRun(
+            local_session(),
+            catalog,
+            queries,
+            output=self._options.output,
+            checkpoint=self._checkpoint(),
+            adopt=self._options.adopt,
+            places=self._places,
+        )
+
+    def _checkpoint(self) -> Path | None:
+        """Return the folder for the queries of the next START: they are a network of their own."""
+        self._starts += 1
+        root = self._options.checkpoint
+        return None if root is None else Path(root) if self._starts == 1 else Path(root) / f"start-{self._starts}"
 
 
 def _places(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], Span]:
@@ -427,6 +447,17 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         choices=("table", "jsonl"),
         default="table",
         help="how results without a sink are printed: as tables (the default), or as JSON lines",
+    )
+
+    run.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="where a run on Spark keeps its state and progress; the same script goes on from there",
+    )
+    run.add_argument(
+        "--adopt",
+        action="store_true",
+        help="go on from a checkpoint of other queries: those that are the same keep their state",
     )
 
 

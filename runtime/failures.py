@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from cql import bound
@@ -10,6 +13,23 @@ from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.source import NO_SPAN, Span
 from planner.plan import Plan
+
+Places = Mapping[tuple[str, str], Span]
+"""Where in a script ("table", name) and ("query", name) are defined."""
+
+NOWHERE: Places = MappingProxyType({})
+
+
+@contextmanager
+def placed(place: Span) -> Iterator[None]:
+    """Give errors that point nowhere a place in the script."""
+    try:
+        yield
+    except CqlError as error:
+        if error.source is not None or place == NO_SPAN:
+            raise
+        moved = [replace(each, span=place) if each.span == NO_SPAN else each for each in error.diagnostics]
+        raise CqlError(moved) from None
 
 
 class UserFunctionFailed(Exception):
@@ -42,10 +62,11 @@ def callers(queries: Sequence[QueryDef]) -> dict[str, list[str]]:
 
 
 def explained(
-    failure: UserFunctionFailed, users: Mapping[str, Sequence[str]], plan: Plan | None, place: Span = NO_SPAN
+    failure: UserFunctionFailed, users: Mapping[str, Sequence[str]], plan: Plan | None, places: Places = NOWHERE
 ) -> CqlError:
     """Return the error that names the queries whose function failed, and the row as far as it is known."""
     names = users.get(failure.function.partition(".")[0], ())
+    place = places.get(("query", names[0].casefold()), NO_SPAN) if names else NO_SPAN
     who = f"{'query' if len(names) == 1 else 'queries'} {', '.join(names)}"
     return fail(
         Code.FUNCTION_FAILED,

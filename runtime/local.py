@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TextIO
 
 import pyarrow as pa
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
-from cql.errors import Code, CqlError, fail
+from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
@@ -27,17 +27,17 @@ from planner.network import compile_definition
 from planner.plan import QueryPlan, combine
 from runtime.batch import ChangeBatch, concat_columns
 from runtime.executor import Executor
-from runtime.failures import UserFunctionFailed, callers, explained
+from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
+from runtime.memory import Callback, CallbackWriter
 from runtime.statistics import Figures
 from runtime.types import arrow_type
 
 Table = StreamDef | RelationDef
-NOWHERE: Mapping[tuple[str, str], Span] = MappingProxyType({})
 NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
 
 
@@ -74,7 +74,7 @@ class Feed:
 
     def load(self) -> None:
         """Pass on all rows of a static relation."""
-        with _placed(self.place):
+        with placed(self.place):
             parts = [each.columns for each in self.rows or ()]
         types = [arrow_type(column.type) for column in self.table.columns]
         columns = concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
@@ -86,7 +86,7 @@ class Feed:
     def pull(self) -> None:
         """Pass on the next rows of the source, or that there are no more."""
         assert self.rows is not None, "the rows of this table are pushed"
-        with _placed(self.place):
+        with placed(self.place):
             rows = next(self.rows, None)
         if rows is None:
             self.end()
@@ -144,7 +144,7 @@ class LocalRun:
 
     `data` holds the rows of tables that have no source. With `live`, the rows of those that have neither are pushed,
     and results that go to no sink are kept in `results`; otherwise these are printed to `out`. `places` says where in
-    a script ("table", name) and ("query", name) are defined, for errors.
+    a script ("table", name) and ("query", name) are defined, for errors. `callbacks` are functions that take results.
     """
 
     def __init__(
@@ -156,8 +156,10 @@ class LocalRun:
         live: bool = False,
         output: Output = "table",
         out: TextIO | None = None,
-        places: Mapping[tuple[str, str], Span] = NOWHERE,
+        places: Places = NOWHERE,
+        callbacks: Mapping[str, Callback] | None = None,
     ) -> None:
+        self._callbacks = callbacks or {}
         self.results: dict[str, MemoryWriter] = {}
         self._catalog = catalog
         self._definitions = {query.name: query for query in queries}
@@ -174,7 +176,7 @@ class LocalRun:
     # Building
 
     def _compiled(self, query: QueryDef) -> QueryPlan:
-        with _placed(self._places.get(("query", query.name.casefold()), NO_SPAN)):
+        with placed(self._places.get(("query", query.name.casefold()), NO_SPAN)):
             return compile_definition(query, share=self._catalog.settings.sharing == "on")
 
     def _opened_feeds(self) -> dict[str, Feed]:
@@ -196,7 +198,7 @@ class LocalRun:
             return Feed(table, iter(self._data[key]), place)
         if self._live and table.source is None and table.time is not None:
             return Feed(table, None, place)
-        with _placed(place):
+        with placed(place):
             return Feed(table, open_source(table, self._catalog.settings.on_bad_row), place)
 
     def _open_writers(self, output: Output, screen: Screen) -> None:
@@ -210,11 +212,13 @@ class LocalRun:
 
     def _opened_writer(self, part: _Part, name: str, output: Output, screen: Screen) -> Writer:
         query = self._definitions[name]
+        if name in self._callbacks:
+            return CallbackWriter(name, query.tree.schema, query.tree.time, self._callbacks[name])
         if self._live and (query.sink is None or query.sink.format == "memory"):
             self.results[name] = MemoryWriter()
             return self.results[name]
         is_stream = part.executor.plan.output(name).is_stream
-        with _placed(self._places.get(("query", name.casefold()), NO_SPAN)):
+        with placed(self._places.get(("query", name.casefold()), NO_SPAN)):
             self._check_alone(query)
             return open_sink(query, query.tree.schema, is_stream, query.tree.time, output, screen)
 
@@ -231,6 +235,20 @@ class LocalRun:
                 )
 
     # Working
+
+    def begin(self) -> None:
+        """Read what can be read before rows are pushed."""
+        self.drain()
+
+    def process_available(self) -> None:
+        """Do nothing: rows are processed when they are pushed."""
+
+    def close_instants(self) -> None:
+        """Do nothing: the last instants are closed by `finish`."""
+
+    def run_to_the_end(self) -> None:
+        """Read all sources to their ends; there are none without an end here."""
+        self.drain()
 
     def drain(self) -> None:
         """Read all bounded sources to their ends."""
@@ -345,11 +363,9 @@ class LocalRun:
             yield
         except UserFunctionFailed as failure:
             users = callers(list(self._definitions.values()))
-            names = users.get(failure.function.partition(".")[0], ())
-            place = self._places.get(("query", names[0].casefold()), NO_SPAN) if names else NO_SPAN
             plans = (part.executor.plan for part in self._parts)
             plan = next((plan for plan in plans if failure.operator in plan.by_id), None)
-            raise explained(failure, users, plan, place) from failure.cause
+            raise explained(failure, users, plan, self._places) from failure.cause
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
@@ -400,15 +416,3 @@ def losses_text(table: str, late: int, skipped: int) -> list[str]:
 
 def _path(options: Mapping[str, str]) -> str | None:
     return next((value for key, value in options.items() if key.casefold() == "path"), None)
-
-
-@contextmanager
-def _placed(place: Span) -> Iterator[None]:
-    """Give errors that point nowhere a place in the script."""
-    try:
-        yield
-    except CqlError as error:
-        if error.source is not None or place == NO_SPAN:
-            raise
-        moved = [replace(each, span=place) if each.span == NO_SPAN else each for each in error.diagnostics]
-        raise CqlError(moved) from None

@@ -6,7 +6,7 @@ Columns go by name. The columns that have no name in STREAM's form are called `t
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from cql.intervals import TimeDomain
 from cql.types import DataType, Kind
 from runtime.batch import ChangeBatch, Columns, concat, empty_batch
 from runtime.formats.line_formats import free_names
-from runtime.formats.results import repeated
+from runtime.formats.results import ResultColumn, Writer, repeated
 from runtime.formats.rows import Chunk, Intake, Layout, Rows, layout_of
 from runtime.formats.texts import known_instants, marks
 from runtime.formats.values import by_value, canonical, decimal_value, from_text
@@ -29,6 +29,10 @@ from runtime.operators.streams import netted_changes
 from runtime.types import arrow_type
 
 Table = StreamDef | RelationDef
+
+Callback = Callable[[pa.Table, int], None]
+"""A function of the user: takes changes, and the number of the batch that they come with."""
+
 _INDEX = "__index_level_"
 """How the rows' labels of a data frame are called if they are more than numbers; they are no column."""
 
@@ -194,3 +198,39 @@ def _joined(batches: Iterable[ChangeBatch], types: Sequence[DataType]) -> Change
 
 def _table(names: Sequence[str], columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(list(columns), names=list(names))
+
+
+class CallbackWriter(Writer):
+    """Hands changes to a function of the user."""
+
+    def __init__(self, query: str, result: Sequence[ResultColumn], time: TimeDomain | None, callback: Callback) -> None:
+        self._query = query
+        self._columns = result
+        self._time = time
+        self._callback = callback
+        self._count = 0
+
+    def _write(self, batch: ChangeBatch) -> None:
+        names = [column.name for column in self._columns]
+        table = changes_table([batch], names, [column.type for column in self._columns], self._time)
+        called(self._query, self._callback, table, self._count)
+        self._count += 1
+
+    def close(self) -> None:
+        """There is nothing to complete."""
+
+    def abort(self) -> None:
+        """There is nothing to give up."""
+
+
+def called(query: str, callback: Callable[[Any, int], None], changes: Any, batch_id: int) -> None:
+    """Call a function of the user with changes; raises an error for the user if it fails."""
+    try:
+        callback(changes, batch_id)
+    except Exception as error:
+        raise fail(
+            Code.FUNCTION_FAILED,
+            f"the function that takes the results of '{query}' failed in batch {batch_id}: "
+            f"{type(error).__name__}: {error}",
+            hint="on Spark the batch comes again, under the same id, when the network is started again",
+        ) from error

@@ -28,8 +28,9 @@ from cql.intervals import TimeDomain
 from cql.types import DataType
 from runtime.batch import ChangeBatch
 from runtime.formats.tables import Screen
+from runtime.memory import Callback
 from runtime.spark import delivery as module
-from runtime.spark.delivery import Callback, Delivery, Target
+from runtime.spark.delivery import Delivery, Target
 from runtime.types import arrow_type
 
 CASES = int(os.environ.get("CQL_FUZZ", "25"))

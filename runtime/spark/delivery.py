@@ -24,27 +24,24 @@ import re
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
+from cql.source import NO_SPAN, Span
 from runtime.batch import ChangeBatch
+from runtime.failures import placed
 from runtime.formats.line_formats import CsvFormat, JsonFormat, StreamFormat
 from runtime.formats.options import WRITES, Options
 from runtime.formats.result_files import FileWriter, LinesWriter, ParquetWriter, writing
 from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer, repeated
 from runtime.formats.sinks import Output, open_sink
 from runtime.formats.tables import Screen
-from runtime.memory import changes_table
-
-Callback = Callable[[pa.Table, int], None]
-"""A function of the user: takes the changes of a batch, and its id."""
+from runtime.memory import Callback, called, changes_table
 
 _RECORD = "delivery.json"
 _LOCK = "delivery.lock"
@@ -59,6 +56,8 @@ class Target:
     is_stream: bool
     time: TimeDomain | None
     callback: Callback | None = None
+    place: Span = NO_SPAN
+    """Where in a script it is said where the results go."""
 
 
 @dataclass(slots=True)
@@ -108,7 +107,8 @@ class Delivery:
                 continue
             if name in self._targets:
                 self._record.forget(name)
-            sinks[name] = sink = _opened(target, self._output, self._screen)
+            with placed(target.place):
+                sinks[name] = sink = _opened(target, self._output, self._screen)
             sink.resume(self._record.progress(name, sink.name))
         for name in self._targets.keys() - sinks.keys():
             self._record.forget(name)
@@ -332,15 +332,7 @@ class CallbackSink(Sink):
         target = self._target
         names = [column.name for column in target.columns]
         table = changes_table([batch], names, [column.type for column in target.columns], target.time)
-        try:
-            self._callback(table, batch_id)
-        except Exception as error:
-            raise fail(
-                Code.FUNCTION_FAILED,
-                f"the function that takes the results of '{target.query.name}' failed in batch {batch_id}: "
-                f"{type(error).__name__}: {error}",
-                hint="the batch comes again, under the same id, when the network is started again",
-            ) from error
+        called(target.query.name, self._callback, table, batch_id)
 
 
 def _opened(target: Target, output: Output, screen: Screen) -> Sink:
@@ -360,12 +352,12 @@ def _opened(target: Target, output: Output, screen: Screen) -> Sink:
 def _check_apart(targets: Sequence[Target]) -> None:
     """Raise if two queries write to one path: of two results, one would be lost."""
     seen: dict[str, str] = {}
-    for query in (target.query for target in targets if target.callback is None and target.query.sink):
+    for query, place in ((t.query, t.place) for t in targets if t.callback is None and t.query.sink):
         path = {key.casefold(): text for key, text in query.sink.options.items()}.get("path") if query.sink else None
         other = seen.setdefault(os.path.abspath(path), query.name) if path else query.name
         if other != query.name:
             message = f"the queries '{other}' and '{query.name}' both write to '{path}'"
-            raise fail(Code.CANNOT_WRITE, message, hint="give each a path of its own")
+            raise fail(Code.CANNOT_WRITE, message, place, hint="give each a path of its own")
 
 
 def _in_the_way(path: Path, found: str, wanted: str) -> CqlError:

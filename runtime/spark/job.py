@@ -25,9 +25,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
+from cql.source import NO_SPAN, Span
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
-from runtime.failures import callers
+from runtime.failures import NOWHERE, Places, callers, placed
 from runtime.formats import Rows
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
@@ -35,6 +36,7 @@ from runtime.local import losses_text
 from runtime.rows import is_sorted, order_by
 from runtime.spark.control import Control
 from runtime.spark.delivery import Delivery
+from runtime.spark.inbox import Inbox
 from runtime.spark.labels import label
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
@@ -53,13 +55,22 @@ BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What is to be run: queries, and the tables that they read; some of these are given as streaming frames."""
+    """What is to be run: queries, and the tables that they read.
+
+    Tables that have no source are given, by their names in lower case: as streaming `frames`, or as `data`, all of
+    it; the others are pushed into `inboxes`.
+    """
 
     catalog: Catalog
     queries: Sequence[QueryDef]
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
-    rows: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
-    """The contents of static relations that have no source."""
+    data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
+    inboxes: Mapping[str, Inbox] = field(default_factory=dict)
+    places: Places = field(default_factory=lambda: NOWHERE)
+
+    def place(self, kind: str, name: str) -> Span:
+        """Return where in a script a table or query is defined."""
+        return self.places.get((kind, name.casefold()), NO_SPAN)
 
     def table(self, name: str) -> Table:
         """Return the definition of a table."""
@@ -69,8 +80,10 @@ class Definitions:
 
     def is_endless(self, name: str) -> bool:
         """Tell whether a table has no end that could be read to."""
-        source = self.table(name).source
-        return name.casefold() in self.frames or (source is not None and source.format not in BOUNDED)
+        key, source = name.casefold(), self.table(name).source
+        if key in self.inboxes:
+            return self.inboxes[key].is_open
+        return key in self.frames or (source is not None and source.format not in BOUNDED)
 
 
 class Job:
@@ -202,6 +215,7 @@ class Job:
             layout=layout,
             functions=functions,
             callers=callers(definitions.queries),
+            places=definitions.places,
             static=static,
             labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
         )
@@ -211,7 +225,8 @@ class Job:
         schema = from_arrow_schema(LABELLED)
         pieces = self._control.frame(self._spark).mapInArrow(read_control(self._task), schema)
         for name in self._timed:
-            found = self._source(definitions, name)
+            with placed(definitions.place("table", name)):
+                found = self._source(definitions, name)
             pieces = pieces.unionAll(found.frame.mapInArrow(read_table(self._task, name, found.reader), schema))
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
@@ -221,9 +236,11 @@ class Job:
 
     def _source(self, definitions: Definitions, name: str) -> SourceFrame:
         table, on_bad_row = definitions.table(name), definitions.catalog.settings.on_bad_row
-        given = definitions.frames.get(name.casefold())
-        if given is not None:
-            return frame_source(given, table, on_bad_row)
+        key = name.casefold()
+        if key in definitions.frames:
+            return frame_source(definitions.frames[key], table, on_bad_row)
+        if key in definitions.inboxes:
+            return definitions.inboxes[key].frame(self._spark, source_name(table))
         return source_frame(self._spark, table, on_bad_row, name=source_name(table))
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:

@@ -55,7 +55,7 @@ class FragmentProcessor(StatefulProcessor):
             try:
                 sent = worker.process(pieces)
             except UserFunctionFailed as failure:
-                raise explained(failure, self._task.callers, worker.executor.plan) from None
+                raise explained(failure, self._task.callers, worker.executor.plan, self._task.places) from None
         self._save(worker)
         made = pd.DataFrame(sent, columns=list(Piece._fields))
         made.insert(0, "label", [self._task.labels[piece.fragment, piece.bucket] for piece in sent])

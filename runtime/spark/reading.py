@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from runtime.failures import UserFunctionFailed, explained
+from cql.source import NO_SPAN
+from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import TableReader
 from runtime.spark.sources import PartReader, carrying
@@ -25,7 +26,7 @@ def read_table(task: Task, table: str, rows: PartReader) -> Arrow:
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = task.made(("reader", table), lambda: TableReader(task.layout, table, task.functions))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        with carrying():
+        with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
                 for number, part in enumerate(rows.parts(batches)):
                     place = f"{part.place}/{partition:08}/{number:08}"
@@ -34,7 +35,7 @@ def read_table(task: Task, table: str, rows: PartReader) -> Arrow:
                     yield from _as_batches(task, pieces)
                     yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
             except UserFunctionFailed as failure:
-                raise explained(failure, task.callers, task.layout.plan) from None
+                raise explained(failure, task.callers, task.layout.plan, task.places) from None
 
     return pack
 

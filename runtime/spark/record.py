@@ -183,8 +183,8 @@ def refused(folder: Path, before: Record, change: Change) -> CqlError:
     return fail(
         Code.OTHER_CHECKPOINT,
         f"the checkpoint '{folder}' belongs to other queries: {'; '.join(differences)}{kept}",
-        hint="start from a new checkpoint, or adopt this one: queries that are the same go on with their state, "
-        "the others begin anew",
+        hint="start from a new checkpoint, or adopt this one (cql run --adopt, Engine(adopt=True)): queries that are "
+        "the same go on with their state, the others begin anew",
     )
 
 

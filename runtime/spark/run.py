@@ -11,36 +11,57 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import Catalog, External, QueryDef
+from cql.errors import Code, fail
 from cql.intervals import TimeDomain
+from runtime.failures import NOWHERE, Places
 from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
-from runtime.spark.delivery import Callback, Delivery, Target
+from runtime.spark.delivery import Delivery, Target
+from runtime.spark.inbox import Inbox
 from runtime.spark.job import Definitions, Job
 from runtime.spark.progress import Progress
-from runtime.spark.record import Change, Record, changed, refused, tables_of
+from runtime.spark.record import Change, Record, changed, refused, source_name, tables_of
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
 
 _CLOCKS = {TimeDomain.INTEGER: "integer", TimeDomain.TIMESTAMP: "timestamp", None: "timeless"}
 
 
+FrameCallback = Callable[[DataFrame, int], None]
+"""A function of the user: takes the changes of a micro-batch, and its id, as those of `foreachBatch` do."""
+
+
+@dataclass(frozen=True)
+class FrameFunction:
+    """A function of the user, given tables of Arrow as frames of a session."""
+
+    spark: SparkSession
+    function: FrameCallback
+
+    def __call__(self, changes: pa.Table, batch_id: int) -> None:
+        self.function(self.spark.createDataFrame(changes), batch_id)
+
+
 class SparkRun:
     """Some queries of a catalog at work; a context that stops them at its end.
 
-    `frames` are streaming DataFrames and `rows` the contents of static relations, for tables that have no source, by
-    name. With `keep`, results that go to no sink are kept in `results`; otherwise they are printed to `out`.
+    `frames` are streaming DataFrames, and `data` all rows, of tables that have no source. With `live`, the rows of
+    those that have neither are pushed, and results that go to no sink are kept in `results`; otherwise they are
+    printed to `out`.
     `callbacks` are functions that take results, by query. With `adopt`, a checkpoint of other queries is taken over.
+    `places` says where in a script tables and queries are defined, for errors.
     """
 
     def __init__(
@@ -53,21 +74,23 @@ class SparkRun:
         out: TextIO | None = None,
         checkpoint: Path | None = None,
         frames: Mapping[str, DataFrame] | None = None,
-        rows: Mapping[str, Sequence[Rows]] | None = None,
-        callbacks: Mapping[str, Callback] | None = None,
-        keep: bool = False,
+        data: Mapping[str, Sequence[Rows]] | None = None,
+        callbacks: Mapping[str, FrameCallback] | None = None,
+        live: bool = False,
         adopt: bool = False,
+        places: Places = NOWHERE,
     ) -> None:
+        self._user_session = spark
         self._spark = network_session(spark)
         self._is_kept = checkpoint is not None
         self._root = checkpoint or Path(tempfile.mkdtemp(prefix="cql-"))
         self._output: Output = output
         self._screen = Screen(out or sys.stdout)
         self._callbacks = dict(callbacks or {})
-        self._keep = keep
+        self._live = live
         self._jobs: dict[str, Job] = {}
         self._deliveries: dict[str, Delivery] = {}
-        self._definitions = Definitions(catalog, list(queries), frames or {}, rows or {})
+        self._definitions = Definitions(catalog, list(queries), frames or {}, data or {}, places=places)
         try:
             self._planned = self._plan(self._definitions, adopt)
             for clock in self._planned:
@@ -89,15 +112,30 @@ class SparkRun:
             change = changed(before, definitions.catalog, queries, buckets_of(self._spark))
             if before is not None and not adopt and change.is_any:
                 raise refused(self._root, before, change)
-            planned[clock] = change, replace(definitions, queries=queries)
+            inboxes = self._inboxes(definitions, change.record)
+            planned[clock] = change, replace(definitions, queries=queries, inboxes=inboxes)
         return planned
+
+    def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
+        """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
+        found: dict[str, Inbox] = {}
+        for name, sources in tables_of(record).items():
+            key, table = name.casefold(), definitions.table(name)
+            is_given = key in definitions.data
+            if sources[0].time is None or table.source is not None or key in definitions.frames:
+                continue
+            if is_given or self._live:
+                found[key] = Inbox(self._root / "inbox" / source_name(table), table, is_open=not is_given)
+                found[key].put(definitions.data.get(key, ()))
+        return found
 
     def _record(self, clock: str) -> Record | None:
         return Record.load(self._root / clock)
 
     def _open(self, clock: str) -> None:
         """Open the sinks of a clock's queries."""
-        targets = [self._target(query) for query in self._planned[clock][1].queries]
+        definitions = self._planned[clock][1]
+        targets = [self._target(query) for query in definitions.queries]
         if clock in self._deliveries:
             self._deliveries[clock].change(targets)
         else:
@@ -106,9 +144,18 @@ class SparkRun:
 
     def _target(self, query: QueryDef) -> Target:
         tree = query.tree
-        if self._keep and query.sink is None:
+        if self._live and query.sink is None:
             query = query.model_copy(update={"sink": External(format="memory", options={})})
-        return Target(query, tree.schema, tree.is_stream, tree.time, self._callbacks.get(query.name))
+        place = self._definitions.place("query", query.name)
+        callback = self._callbacks.get(query.name)
+        return Target(
+            query,
+            tree.schema,
+            tree.is_stream,
+            tree.time,
+            callback and FrameFunction(self._user_session, callback),
+            place,
+        )
 
     # Running
 
@@ -123,6 +170,29 @@ class SparkRun:
             self._jobs[clock].start(change.record, definitions)
         else:
             change.record.save(self._root / clock)
+
+    def begin(self) -> None:
+        """Start, and read what has an end to that."""
+        self.start()
+        if not self.waits_for_rows:
+            self.process_available()
+
+    @property
+    def waits_for_rows(self) -> bool:
+        """Tell whether more can come than there is."""
+        return self.is_endless
+
+    def run_to_the_end(self) -> None:
+        """Read all sources to their ends; if one of them has none, run until somebody interrupts."""
+        if not self.is_endless:
+            self.drain()
+            return
+        self.start()
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
 
     def drain(self) -> None:
         """Read all sources to their ends, close the last instants and deliver everything."""
@@ -146,15 +216,15 @@ class SparkRun:
         queries: Iterable[QueryDef],
         *,
         frames: Mapping[str, DataFrame] | None = None,
-        rows: Mapping[str, Sequence[Rows]] | None = None,
-        callbacks: Mapping[str, Callback] | None = None,
+        data: Mapping[str, Sequence[Rows]] | None = None,
+        callbacks: Mapping[str, FrameCallback] | None = None,
     ) -> list[Change]:
         """Go on with another set of queries, and return what became of the network.
 
         Jobs whose queries stay the same are not touched. The others stop between two micro-batches and go on from
         their checkpoints: queries that stay miss nothing and repeat nothing.
         """
-        definitions = Definitions(catalog, list(queries), frames or {}, rows or {})
+        definitions = Definitions(catalog, list(queries), frames or {}, data or {})
         planned = self._plan(definitions, adopt=True)
         self._callbacks = dict(callbacks or {})
         self._definitions = definitions
@@ -175,10 +245,26 @@ class SparkRun:
                 job.refresh(table)
                 self._start(clock)
 
+    def push(self, table: str, rows: Rows) -> None:
+        """Take rows of a table that has no source, and process them."""
+        known = self._definitions.table(table)
+        jobs = self._reading(table)
+        if not jobs:
+            hint = "register a query that reads it first"
+            raise fail(Code.BAD_DEFINITION, f"no running query reads '{known.name}'", hint=hint)
+        inboxes = (own.inboxes.get(table.casefold()) for _, own in self._planned.values())
+        inbox = next((each for each in inboxes if each is not None and each.is_open), None)
+        if inbox is None:
+            raise fail(Code.BAD_DEFINITION, f"'{known.name}' has rows of its own; nothing can be pushed into it")
+        inbox.push(rows)
+        for job in jobs:
+            job.process_available()
+
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""
         for job in self._reading(table):
             job.heartbeat(table, instant)
+            job.process_available()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""

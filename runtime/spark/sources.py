@@ -32,6 +32,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from cql.catalog import ColumnModel, External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.options import SOURCE_OPTIONS
+from cql.source import Span
 from cql.types import DataType, Kind
 from runtime.batch import BEGINNING, FOREVER, Columns, Ints
 from runtime.formats import Rows, open_source
@@ -47,7 +48,7 @@ Table = StreamDef | RelationDef
 INSTANT, SIGN, PLACE, BAD = "instant", "sign", "place", "bad"
 """The columns of `SourceFrame.typed` beside the payload `c0`, `c1`, .."""
 
-_FILE_LIST = "path string, modificationTime timestamp, length bigint, content binary"
+FILE_LIST = "path string, modificationTime timestamp, length bigint, content binary"
 _FILE_OPTIONS = {key.casefold() for key in SOURCE_OPTIONS["parquet"]} - {"path", "mergeschema"}
 _READ_BY_TYPES = {"inferschema", "samplingratio", "enforceschema", "mergeschema"}
 """Options that say how to find out types, which are declared here."""
@@ -139,7 +140,7 @@ def source_frame(
         found = _native_parquet(opened.format("parquet").schema(schema).load(place), table, on_bad_row)
         if found is not None:
             return found
-    files = opened.format("binaryFile").schema(_FILE_LIST).load(place)
+    files = opened.format("binaryFile").schema(FILE_LIST).load(place)
     return SourceFrame(table, files.select("path"), reader)
 
 
@@ -191,10 +192,9 @@ class FileReader:
 
     def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
         """Yield the rows of the files that are named in some batches."""
-        with carrying():
-            for batch in batches:
-                for name in batch.column(0).to_pylist():
-                    yield from self._file(name)
+        for batch in batches:
+            for name in batch.column(0).to_pylist():
+                yield from self._file(name)
 
     def _file(self, name: str) -> Iterator[Part]:
         path = re.sub("^file:/+", "/", name)
@@ -357,17 +357,16 @@ class ColumnReader:
 
     def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
         """Yield the rows of some batches, those of each place apart."""
-        with carrying():
-            intake = Intake(self.layout, self.on_bad_row)
-            place, seen = "", 0
-            for batch in batches:
-                for run in _runs(batch):
-                    here = run.column(PLACE)[0].as_py()
-                    seen = seen if here == place else 0
-                    place, before = here, intake.skipped
-                    rows = intake.take(self._chunk(run, place, seen))
-                    yield Part(rows, place, intake.skipped - before)
-                    seen += len(run)
+        intake = Intake(self.layout, self.on_bad_row)
+        place, seen = "", 0
+        for batch in batches:
+            for run in _runs(batch):
+                here = run.column(PLACE)[0].as_py()
+                seen = seen if here == place else 0
+                place, before = here, intake.skipped
+                rows = intake.take(self._chunk(run, place, seen))
+                yield Part(rows, place, intake.skipped - before)
+                seen += len(run)
 
     def _chunk(self, run: pa.RecordBatch, place: str, seen: int) -> Chunk:
         numbers = np.arange(seen + 1, seen + len(run) + 1, dtype=np.int64)
@@ -480,18 +479,23 @@ def _as_columns(reader: PartReader, table: Table) -> Callable[[Iterable[pa.Recor
     schema = pa.schema([(field.name, to_arrow_type(field.dataType)) for field in _typed_schema(table)])
 
     def columns(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in reader.parts(batches):
-            n = len(part.rows)
-            signs = [pa.array(part.rows.signs, pa.int32())] if part.rows.signs is not None else []
-            place = pa.repeat(part.place, n)
-            arrays = [*part.rows.columns, pa.array(part.rows.instants), *signs, place, pa.nulls(n, pa.string())]
-            yield pa.record_batch(arrays, schema=schema)
-            if part.skipped:
-                none = [pa.nulls(part.skipped, field.type) for field in schema]
-                none[-1] = pa.repeat("left out", part.skipped)
-                yield pa.record_batch(none, schema=schema)
+        with carrying():
+            for part in reader.parts(batches):
+                yield from _typed(part, schema)
 
     return columns
+
+
+def _typed(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    n = len(part.rows)
+    signs = [pa.array(part.rows.signs, pa.int32())] if part.rows.signs is not None else []
+    place = pa.repeat(part.place, n)
+    arrays = [*part.rows.columns, pa.array(part.rows.instants), *signs, place, pa.nulls(n, pa.string())]
+    yield pa.record_batch(arrays, schema=schema)
+    if part.skipped:
+        none = [pa.nulls(part.skipped, field.type) for field in schema]
+        none[-1] = pa.repeat("left out", part.skipped)
+        yield pa.record_batch(none, schema=schema)
 
 
 # Errors on their way to the driver
@@ -514,14 +518,14 @@ def carrying() -> Iterator[None]:
 
 
 def _to_json(error: CqlError) -> str:
-    found = [(d.code.name, d.message, d.hint, d.candidates) for d in error.diagnostics]
+    found = [(d.code.name, d.message, (d.span.start, d.span.end), d.hint, d.candidates) for d in error.diagnostics]
     return json.dumps({"diagnostics": found}).replace(">", "\\u003e")
 
 
 def _from_json(text: str) -> CqlError:
     found: list[Any] = json.loads(text)["diagnostics"]
     return CqlError(
-        [Diagnostic(Code[code], text, hint=hint, candidates=tuple(more)) for code, text, hint, more in found]
+        [Diagnostic(Code[code], text, Span(*span), hint, tuple(more)) for code, text, span, hint, more in found]
     )
 
 

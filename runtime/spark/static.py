@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from cql.catalog import RelationDef, StreamDef
 from planner import operators as op
 from runtime.batch import concat_columns
+from runtime.failures import placed
 from runtime.formats import open_source
 from runtime.formats.result_files import writing
 from runtime.fragments.packing import batch_bytes
@@ -64,7 +65,8 @@ class StaticTables:
             kept = self._kept(key)
             if not kept or key in self._stale:
                 version = max(kept, default=0) + 1
-                rows = _rows(spark, definitions.table(name), definitions)
+                with placed(definitions.place("table", name)):
+                    rows = _rows(spark, definitions.table(name), definitions)
                 self._write(key, version, rows)
                 if kept:
                     news[key] = version
@@ -102,7 +104,7 @@ def _table_of(path: Path) -> str:
 def _rows(spark: SparkSession, table: StreamDef | RelationDef, definitions: Definitions) -> bytes:
     """Return the rows of a static relation, read on the driver."""
     on_bad_row = definitions.catalog.settings.on_bad_row
-    given = definitions.rows.get(table.name.casefold())
+    given = definitions.data.get(table.name.casefold())
     if given is not None:
         parts = [each.columns for each in given]
     elif table.source is not None and not is_read_by_engine(table.source):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pyspark import cloudpickle
 
+from runtime.failures import Places
 from runtime.fragments.layout import Layout
 
 Made = TypeVar("Made")
@@ -31,6 +32,7 @@ class Task:
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""
+    places: Places
     static: Mapping[str, Mapping[int, bytes]]
     labels: Mapping[tuple[str, int], int]
     """What Spark groups the pieces of each bucket by."""
@@ -44,7 +46,7 @@ class Task:
         return found
 
     def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
-        fields = (self.layout, self.functions, self.callers, self.static, self.labels)
+        fields = (self.layout, self.functions, self.callers, dict(self.places), self.static, self.labels)
         return _received, (self.network, cloudpickle.dumps(fields))
 
 

@@ -1,0 +1,89 @@
+"""Rows that are given in Python, on their way to Spark: files that a network reads like any other source.
+
+What has been put is there to stay: a network that is started again from its checkpoint goes on with it. Rows that are
+put again as a whole, as the data of a program that is run again, are known by their content and are not read twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from runtime.formats.result_files import writing
+from runtime.formats.rows import Rows
+from runtime.fragments.packing import batch_bytes, bytes_batch
+from runtime.spark.sources import FILE_LIST, Part, SourceFrame, Table
+
+
+class Inbox:
+    """The rows of one table; while it `is_open`, more can come."""
+
+    def __init__(self, folder: Path, table: Table, is_open: bool) -> None:
+        self._folder = folder
+        self._table = table
+        self.is_open = is_open
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def push(self, rows: Rows) -> None:
+        """Take rows that come after all others."""
+        self._write(f"{len(list(self._folder.glob('*.arrow'))):012}", _packed(rows))
+
+    def put(self, parts: Iterable[Rows]) -> None:
+        """Take rows that are all there is; nothing happens if they have been taken before."""
+        for number, rows in enumerate(parts):
+            blob = _packed(rows)
+            self._write(f"{number:012}-{hashlib.sha256(blob).hexdigest()[:16]}", blob)
+
+    def _write(self, name: str, blob: bytes) -> None:
+        path = self._folder / f"{name}.arrow"
+        if path.exists():
+            return
+        with writing(path):
+            hidden = path.with_name(f".{path.name}")
+            hidden.write_bytes(blob)
+            hidden.replace(path)
+
+    def frame(self, spark: SparkSession, name: str) -> SourceFrame:
+        """Return how Spark reads it, in the order of the names of files."""
+        files = (
+            spark.readStream.name(name)
+            .format("binaryFile")
+            .schema(FILE_LIST)
+            .option("maxFileAge", "3650d")
+            .load(f"file:{self._folder.absolute()}")
+        )
+        return SourceFrame(self._table, files.select("path"), InboxReader())
+
+
+@dataclass(frozen=True)
+class InboxReader:
+    """Reads the files of an inbox."""
+
+    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+        """Yield the rows of the files that are named in some batches."""
+        for batch in batches:
+            for name in sorted(batch.column(0).to_pylist()):
+                yield Part(_unpacked(Path(re.sub("^file:/+", "/", name)).read_bytes()), Path(name).name)
+
+
+def _packed(rows: Rows) -> bytes:
+    arrays = [pa.array(rows.instants)]
+    if rows.signs is not None:
+        arrays.append(pa.array(rows.signs))
+    names = ["instant", "sign"][: len(arrays)] + [f"c{at}" for at in range(len(rows.columns))]
+    return batch_bytes(pa.record_batch([*arrays, *rows.columns], names=names))
+
+
+def _unpacked(blob: bytes) -> Rows:
+    batch = bytes_batch(blob)
+    columns = tuple(batch.column(name) for name in batch.schema.names if name.startswith("c"))
+    signs = np.asarray(batch.column("sign")) if "sign" in batch.schema.names else None
+    return Rows(columns, np.asarray(batch.column("instant")), signs)
