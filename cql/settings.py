@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from cql.errors import Code, fail, nearest, one_of
+from cql.intervals import BadInterval, parse_interval
 from cql.source import NO_SPAN, Span
 
 
@@ -52,6 +53,24 @@ class Settings(BaseModel):
         description="whether queries that run together share operators and stores; it changes no results",
     )
 
+    idle_timeout: str = Field(
+        "off",
+        description="after what time without rows a stream on Spark no longer holds up the others, such as "
+        "'10 seconds'; off: never",
+    )
+
+    @field_validator("idle_timeout")
+    @classmethod
+    def _is_off_or_long(cls, value: str) -> str:
+        if value != "off" and parse_interval(value).microseconds() <= 0:
+            raise BadInterval("a timeout is longer than nothing")
+        return value
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """The timeout of idle streams in seconds; None if there is none."""
+        return None if self.idle_timeout == "off" else parse_interval(self.idle_timeout).microseconds() / 1e6
+
     def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:
         """Return the settings with one of them changed; raises for an unknown key or value."""
         name = key.lower()
@@ -71,11 +90,15 @@ class Settings(BaseModel):
         except ValidationError as error:
             detail = error.errors()[0]
             expected = detail.get("ctx", {}).get("expected")
-            hint = f"it takes {expected.replace(' or ', ', ')}" if expected else detail["msg"]
+            hint = (
+                f"it takes {expected.replace(' or ', ', ')}"
+                if expected
+                else detail["msg"].removeprefix("Value error, ")
+            )
             raise fail(Code.BAD_OPTION_VALUE, f"'{name}' cannot be {value!r}", value_span, hint=hint) from None
 
     @classmethod
     def values_of(cls, name: str) -> str:
         """Return the values that a setting takes, in words."""
         choices = getattr(cls.model_fields[name].annotation, "__args__", None)
-        return one_of([str(choice) for choice in choices]) if choices else str(cls.model_fields[name].annotation)
+        return one_of([str(choice) for choice in choices]) if choices else "off or an interval"

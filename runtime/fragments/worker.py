@@ -122,7 +122,8 @@ class Worker:
         for edge in self._edges.values():
             self._advance(edge)
         self.executor.run()
-        return [*self._results(), *self._sent(), self._counts()]
+        told = max((piece.place for piece in by_kind[CONTROL]), default="")
+        return [*self._results(), *self._sent(), self._counts(told)]
 
     # Time
 
@@ -275,8 +276,11 @@ class Worker:
                 place = f"{self.fragment}/{self.bucket}"
                 yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
 
-    def _counts(self) -> Piece:
-        """Return what this bucket knows of its sources, and what its operators did since the last time and hold."""
+    def _counts(self, told: str) -> Piece:
+        """Return what this bucket knows of its sources, and what its operators did since the last time and hold.
+
+        `told` is the name of the last control message, if there was one.
+        """
         late: dict[str, int] = {}
         for edge in self._edges.values():
             if edge.source is not None:
@@ -285,6 +289,7 @@ class Worker:
         place = f"{self.fragment}/{self.bucket}"
         values = {
             "place": place,
+            "told": told,
             "read": self.read,
             "skipped": self.skipped,
             "late": late,

@@ -27,13 +27,14 @@ class Control:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
-        """Give a message to all places, with the next micro-batch."""
-        number = len(self._told())
-        hidden = self._folder / f".{number:08}"
+    def tell(self, message: Mapping[str, Any]) -> str:
+        """Give a message to all places, with the next micro-batch, and return its name; later ones have greater."""
+        name = f"{len(self._told()):08}.txt"
+        hidden = self._folder / f".{name}"
         with writing(self._folder):
             hidden.write_text(json.dumps(message) + "\n")
-            os.replace(hidden, self._folder / f"{number:08}.txt")
+            os.replace(hidden, self._folder / name)
+        return name
 
     def last(self) -> dict[str, Any]:
         """Return the message that was given last, or an empty one."""

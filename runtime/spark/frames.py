@@ -7,8 +7,9 @@ read, and how far, then survives any change of the queries around it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 
 from cql.binder.inference import column_type
@@ -29,3 +30,27 @@ def column_types(name: str, frame: DataFrame) -> Iterator[tuple[str, DataType]]:
                 hint="select the columns that are needed, or cast it",
             ) from None
         yield field.name, column_type(arrow, field.name)
+
+
+def with_named_sources(frame: DataFrame, spark: SparkSession, name: str) -> DataFrame:
+    """Return a frame in another session, with names for those of its sources that have none."""
+    jvm = spark._jvm
+    assert jvm is not None, "a session has a JVM"
+    naming = jvm.org.apache.spark.sql.catalyst.streaming
+    count = 0
+
+    def named(plan: Any) -> Any:
+        nonlocal count
+        if plan.getClass().getSimpleName() in ("StreamingRelation", "StreamingRelationV2"):
+            if plan.sourceIdentifyingName().getClass().getSimpleName() == "UserProvided":
+                return plan
+            count += 1
+            return plan.withSourceIdentifyingName(naming.UserProvided(f"{name}_{count}"))
+        children = [plan.children().apply(at) for at in range(plan.children().size())]
+        made = [named(child) for child in children]
+        if all(before.equals(after) for before, after in zip(children, made, strict=True)):
+            return plan
+        return plan.withNewChildren(jvm.PythonUtils.toSeq(made))
+
+    plan = named(frame._jdf.queryExecution().analyzed())
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)

@@ -36,6 +36,8 @@ from runtime.local import losses_text
 from runtime.rows import is_sorted, order_by
 from runtime.spark.control import Control
 from runtime.spark.delivery import Delivery
+from runtime.spark.frames import with_named_sources
+from runtime.spark.idleness import IdleWatch
 from runtime.spark.inbox import Inbox
 from runtime.spark.labels import label
 from runtime.spark.processor import FragmentProcessor
@@ -97,7 +99,10 @@ class Job:
         self._static = StaticTables(folder / "static")
         self._query: StreamingQuery | None = None
         self._is_stopping = False
+        self._last_message = ""
         self._tables: dict[str, list[op.Source]] = {}
+        self._frames: list[SourceFrame] = []
+        self._idle_watch: IdleWatch | None = None
         self.counters = Counters()
 
     # Running
@@ -106,6 +111,7 @@ class Job:
         """Start a network, from where its checkpoint is; results are delivered as they come."""
         self._tables = tables_of(record)
         self._is_stopping = False
+        self._last_message = ""
         self.counters.begin(record.plan)
         static = self._static.contents(self._spark, self._tables, definitions)
         self._task = self._made_task(record, definitions, static.packed)
@@ -124,15 +130,31 @@ class Job:
                 .queryName(f"cql {self._task.network}")
                 .start()
             )
+        timeout = definitions.catalog.settings.idle_seconds
+        if timeout is not None and len(self._timed) > 1:
+            names = [name.casefold() for name in self._timed]
+            self._idle_watch = IdleWatch(names, timeout, self._tell_idle)
+            self._idle_watch.start()
 
-    def drain(self) -> None:
-        """Process all that the sources have now, and close their last instants."""
+    def _tell_idle(self, tables: list[str]) -> None:
+        self._control.tell({"idle": tables})
+
+    def close_instants(self, read_all: bool) -> None:
+        """Take what the sources have had for all that there is: their last instants are closed and delivered.
+
+        With `read_all`, everything that they have is read first; sources without an end would never be done. The job
+        stops after the micro-batch in which that happens.
+        """
         if self._query is None:
             return
         with translated():
-            self._query.processAllAvailable()
-            self._control.tell({"ended": [name.casefold() for name in self._timed]})
-            self._query.processAllAvailable()
+            if read_all:
+                self._query.processAllAvailable()
+            self._last_message = self._control.tell({"ended": [name.casefold() for name in self._timed]})
+            while self._query.isActive and self.counters.told < self._last_message:
+                time.sleep(0.01)
+        self.check()
+        self.stop()
 
     def process_available(self) -> None:
         """Process all that the sources have now; instants that are open stay open."""
@@ -159,6 +181,9 @@ class Job:
 
     def abort(self) -> None:
         """Stop at once; what the micro-batch that is running would have done is done after the next start."""
+        if self._idle_watch is not None:
+            self._idle_watch.stop()
+            self._idle_watch = None
         if self._query is not None:
             self._is_stopping = True
             with suppress(Exception):
@@ -166,12 +191,14 @@ class Job:
             self._query = None
 
     def check(self) -> bool:
-        """Tell whether the job is running; raises if it has failed."""
+        """Tell whether the job is running; raises if it has failed, or a source has disappeared."""
         if self._query is None:
             return False
+        for each in self._frames:
+            each.check()
         with translated():
             error = self._query.exception() if not self._query.isActive else None
-            if error is not None:
+            if error is not None and Stopping.__name__ not in str(error):
                 raise error
         return self._query.isActive
 
@@ -224,9 +251,11 @@ class Job:
         """Return the frame that ends in the results."""
         schema = from_arrow_schema(LABELLED)
         pieces = self._control.frame(self._spark).mapInArrow(read_control(self._task), schema)
+        self._frames = []
         for name in self._timed:
             with placed(definitions.place("table", name)):
                 found = self._source(definitions, name)
+            self._frames.append(found)
             pieces = pieces.unionAll(found.frame.mapInArrow(read_table(self._task, name, found.reader), schema))
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
@@ -238,14 +267,15 @@ class Job:
         table, on_bad_row = definitions.table(name), definitions.catalog.settings.on_bad_row
         key = name.casefold()
         if key in definitions.frames:
-            return frame_source(definitions.frames[key], table, on_bad_row)
+            frame = with_named_sources(definitions.frames[key], self._spark, source_name(table))
+            return frame_source(frame, table, on_bad_row)
         if key in definitions.inboxes:
             return definitions.inboxes[key].frame(self._spark, source_name(table))
         return source_frame(self._spark, table, on_bad_row, name=source_name(table))
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
-        if self._is_stopping:
+        if self._is_stopping or (self._last_message and self.counters.told >= self._last_message):
             raise Stopping
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
@@ -258,6 +288,8 @@ class Job:
         with carrying():
             self._delivery.deliver(batch_id, results)
         self.counters.count(batch_id, counted, {query: len(batch) for query, batch in results.items()})
+        if self._idle_watch is not None:
+            self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
 
 
 class Stopping(Exception):

@@ -69,6 +69,8 @@ class Counters:
         self._plan: Plan | None = None
         self._newest: int | None = None
         self._closed: dict[str, int] = {}
+        self.told = ""
+        """The last control message that has taken effect."""
 
     def begin(self, plan: Plan) -> None:
         """Go on with a plan; what is no longer part of it is forgotten."""
@@ -94,7 +96,12 @@ class Counters:
                 self._closed[values["place"]] = values["closed"]
         for query, count in rows_out.items():
             self._out[query] += count
+        self.told = max([self.told, *(values["told"] for values in counted)])
         self._course.append(Batch(batch_id, rows_in, sum(rows_out.values()), 0.0))
+
+    def rows_in(self) -> dict[str, int]:
+        """Return how many rows of each table have been read."""
+        return self._by_table()["read"]
 
     def of(self, what: str, source: str) -> int:
         """Return how many rows of a source were read, late or skipped."""

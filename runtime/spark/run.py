@@ -201,9 +201,12 @@ class SparkRun:
         self.stop()
 
     def close_instants(self) -> None:
-        """Process what the sources have, and take that for all: the last instants are closed and delivered."""
+        """Take what the sources have for all that there is: the last instants are closed and delivered.
+
+        Sources that have an end are read to it first.
+        """
         for job in self._jobs.values():
-            job.drain()
+            job.close_instants(read_all=not self.is_endless)
 
     def process_available(self) -> None:
         """Process what the sources have now; instants that are open stay open."""

@@ -75,7 +75,7 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "cql-spark-warehouse"),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        **NETWORK_SETTINGS,
+        "spark.sql.session.timeZone": "UTC",
     }
 
 
