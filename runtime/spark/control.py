@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.formats.result_files import writing
+from runtime.spark.sources import spark_path
 
 SOURCE_NAME = "control"
 
@@ -51,6 +52,6 @@ class Control:
             spark.readStream.name(SOURCE_NAME)
             .schema("value string")
             .option("maxFileAge", "3650d")
-            .text(f"file:{self._folder.absolute()}")
+            .text(spark_path(str(self._folder), streaming=True))
             .selectExpr("_metadata.file_name AS name", "value")
         )

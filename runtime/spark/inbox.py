@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from runtime.formats.result_files import writing
 from runtime.formats.rows import Rows
 from runtime.fragments.packing import batch_bytes, bytes_batch
-from runtime.spark.sources import FILE_LIST, Part, SourceFrame, Table
+from runtime.spark.sources import FILE_LIST, Part, SourceFrame, Table, spark_path
 
 
 class Inbox:
@@ -58,7 +58,7 @@ class Inbox:
             .format("binaryFile")
             .schema(FILE_LIST)
             .option("maxFileAge", "3650d")
-            .load(f"file:{self._folder.absolute()}")
+            .load(spark_path(str(self._folder), streaming=True))
         )
         return SourceFrame(self._table, files.select("path"), InboxReader())
 

@@ -1,15 +1,13 @@
 """The stateful operator on Spark: runs the buckets of one stage of a network, a micro-batch at a time.
 
 Spark groups the pieces of a micro-batch by fragment and bucket and keeps, for each of these groups, the chunks of
-the worker's state and its position. A worker that this process still has from the micro-batch before is used as it
-is, if what Spark kept says that nobody else has gone on since; otherwise it is made anew from the chunks. So the
-cache only ever saves time.
+the worker's state and its position. The worker itself is used where it is, if what Spark kept says that nobody else
+has gone on since; otherwise it is made anew from the chunks.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,16 +16,12 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from runtime.failures import UserFunctionFailed, explained
 from runtime.fragments.layout import level_of
-from runtime.fragments.packing import RESULTS, Piece, batch_bytes, bytes_batch
-from runtime.fragments.state import load_worker, save_worker
+from runtime.fragments.packing import RESULTS, Piece, bytes_batch
+from runtime.fragments.state import load_worker
 from runtime.fragments.worker import Worker
+from runtime.spark.homes import HOME, Done, Name
 from runtime.spark.sources import carrying
 from runtime.spark.task import Task
-
-MOST_CACHED = 64
-
-_cached: dict[tuple[str, str, int], tuple[str, Worker]] = {}
-"""Workers of this process by network, fragment and bucket, each with the mark of its last save."""
 
 
 class FragmentProcessor(StatefulProcessor):
@@ -50,28 +44,31 @@ class FragmentProcessor(StatefulProcessor):
             yield from frames
             return
         pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
-        worker = self._worker(fragment, bucket)
-        with carrying():
-            try:
-                sent = worker.process(pieces)
-            except UserFunctionFailed as failure:
-                raise explained(failure, self._task.callers, worker.executor.plan, self._task.places) from None
-        self._save(worker)
-        made = pd.DataFrame(sent, columns=list(Piece._fields))
-        made.insert(0, "label", [self._task.labels[piece.fragment, piece.bucket] for piece in sent])
+        done = self._processed((self._task.network, fragment, bucket), pieces)
+        self._save(done)
+        made = pd.DataFrame(done.sent, columns=list(Piece._fields))
+        made.insert(0, "label", [self._task.labels[piece.fragment, piece.bucket] for piece in done.sent])
         yield made
 
     def close(self) -> None:
         """Called by Spark when it is done with this processor."""
 
-    def _worker(self, fragment: str, bucket: int) -> Worker:
-        """Return the worker of a bucket as it was after the last micro-batch."""
+    def _processed(self, name: Name, pieces: list[Piece]) -> Done:
         kept = self._position.get()
         position = None if kept is None else json.loads(kept[0])
-        name = (self._task.network, fragment, bucket)
-        found = _cached.pop(name, None)
-        if found is not None and position is not None and found[0] == position["mark"]:
-            return found[1]
+        done = None if position is None else HOME.run_anywhere(name, position, pieces)
+        if done is not None:
+            return done
+        worker = self._made(name, position)
+        with carrying():
+            try:
+                return HOME.run(name, worker, pieces)
+            except UserFunctionFailed as failure:
+                raise explained(failure, self._task.callers, worker.executor.plan, self._task.places) from None
+
+    def _made(self, name: Name, position: dict[str, Any] | None) -> Worker:
+        """Return the worker of a bucket as it was after the last micro-batch, made from what Spark keeps."""
+        _, fragment, bucket = name
         task = self._task
         worker = Worker(task.layout, fragment, bucket, task.functions, task.static)
         if position is not None:
@@ -80,16 +77,11 @@ class FragmentProcessor(StatefulProcessor):
                 self._chunks.removeKey((unused,))
         return worker
 
-    def _save(self, worker: Worker) -> None:
-        """Write what has changed, and keep the worker for the next micro-batch."""
-        delta = save_worker(worker)
-        for name in delta.drop - delta.put.keys():
+    def _save(self, done: Done) -> None:
+        """Write what has changed."""
+        for name in done.drop:
             if self._chunks.containsKey((name,)):
                 self._chunks.removeKey((name,))
-        for name, chunk in delta.put.items():
-            self._chunks.updateValue((name,), (batch_bytes(chunk),))
-        mark = uuid.uuid4().hex
-        self._position.update((json.dumps({**delta.meta, "mark": mark}),))
-        while len(_cached) >= MOST_CACHED:
-            del _cached[next(iter(_cached))]
-        _cached[(self._task.network, worker.fragment, worker.bucket)] = (mark, worker)
+        for name, chunk in done.put.items():
+            self._chunks.updateValue((name,), (chunk,))
+        self._position.update((json.dumps(done.position),))

@@ -76,6 +76,7 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "cql-spark-warehouse"),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": "runtime.spark.daemon",
     }
 
 

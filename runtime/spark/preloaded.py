@@ -1,0 +1,1 @@
+"""Everything that tasks import, in one place: importing this module loads it."""
