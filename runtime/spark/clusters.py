@@ -42,6 +42,12 @@ def checkpoint_folder(given: Path) -> Path:
     return Path(os.path.abspath(text.removeprefix("file:")))
 
 
+def prepare(spark: SparkSession, checkpoint: Path) -> None:
+    """Make a session ready for a run with a checkpoint; raises if it cannot be."""
+    share_package(spark)
+    check_shared(spark, checkpoint)
+
+
 def share_package(spark: SparkSession) -> None:
     """Let every Python process of Spark find this package if it is in a zip file.
 

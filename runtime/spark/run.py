@@ -28,7 +28,7 @@ from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
-from runtime.spark.clusters import check_shared, checkpoint_folder, share_package
+from runtime.spark.clusters import checkpoint_folder, prepare
 from runtime.spark.delivery import Delivery, Target
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Definitions, Job
@@ -93,8 +93,7 @@ class SparkRun:
         self._deliveries: dict[str, Delivery] = {}
         self._definitions = Definitions(catalog, list(queries), frames or {}, data or {}, places=places)
         try:
-            share_package(spark)
-            check_shared(spark, self._root)
+            prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
             for clock in self._planned:
                 self._open(clock)
