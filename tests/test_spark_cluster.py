@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,13 @@ def bare_python(folder: Path) -> Path:
     probe = "import importlib.util as u; assert u.find_spec('pyspark') and not u.find_spec('runtime')"
     subprocess.run([python, "-I", "-c", probe], check=True)
     return python
+
+
+def test_the_archive_of_the_page_has_what_the_package_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.match(r"[\w-]+", each)[0] for each in project["dependencies"]}  # type: ignore[index]
+    (installed,) = re.findall(r"^pip install .* constraints.txt (.*)$", PAGE.text, re.MULTILINE)
+    assert {*installed.split(), "pyspark"} == needed
 
 
 @pytest.mark.parametrize("checkpoint", [Path("hdfs://name:8020/checkpoint"), Path("s3a://bucket/checkpoint")])
