@@ -87,7 +87,7 @@ class Options:
             message = f"the format {self.format} needs the option 'path'"
             raise fail(Code.BAD_DEFINITION, message, hint=f"write {self.format} OPTIONS (path '..')")
         if is_remote(path):
-            raise self.refusal("path", path, "it takes a path of this machine; Spark reads streams from URLs")
+            raise self.refusal("path", path, "it takes a path of this machine; Spark can read from URLs")
         return path.removeprefix("file:")
 
     def check_encoding(self) -> None:
