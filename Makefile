@@ -12,7 +12,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java test test-fast lint format demo bench golden fuzz lock clean
+.PHONY: help setup java test test-fast lint format demo bench golden fuzz package lock clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -47,6 +47,9 @@ golden: setup ## write the golden files anew (review them as a diff)
 
 fuzz: setup ## run the randomised tests longer; FUZZ=200000 inputs each
 	@CQL_FUZZ=$(FUZZ) $(PY) -m pytest -m fuzz --timeout=0 $(ARGS)
+
+package: $(INSTALLED) ## build the wheel, and cql.zip for executors, in dist
+	@tools/package.sh $(PY)
 
 lock: ## write constraints.txt anew from the ranges in pyproject.toml
 	@tools/ensure-python.sh $(PYTHON)

@@ -8,6 +8,7 @@
 | `sql error E401` | has to fail, with this code and no other; changes nothing |
 | `stream` | run on a catalog of its own; has to be recognised as a STREAM script; `stream run` as with `sql` |
 | `python` | executed; the blocks of a document share their names, and `sql` uses their variable `catalog` |
+| `python submitted` | compiled; `tests/test_spark_cluster.py` submits it to a cluster, with the command before it |
 | `sh` | not run; the commands and options of cql, the targets of make, and paths have to exist |
 | `syntax` | not run; its words in capitals have to be words of the grammar |
 | `instants` | a table of worked instants (`tests/worked_instants.py`) |
@@ -166,8 +167,12 @@ class Document:
         block = self.blocks[at]
         printed = io.StringIO()
         try:
+            code = compile("\n" * block.line + block.text, str(self.path), "exec")
+            if block.words[1:] == ("submitted",):
+                self._printed = self._printed_below(at)
+                return None
             with contextlib.redirect_stdout(printed):
-                exec(compile("\n" * block.line + block.text, str(self.path), "exec"), self.namespace)
+                exec(code, self.namespace)
         except Exception:
             return traceback.format_exc()
         self._printed = printed.getvalue()
@@ -184,7 +189,7 @@ class Document:
         return _misshapen_error(shown)
 
     def _sh(self, at: int) -> str | None:
-        lines = (line.strip() for line in self.blocks[at].text.splitlines())
+        lines = (line.strip() for line in self.blocks[at].text.replace("\\\n", " ").splitlines())
         return first_problem(command_problem(line) for line in lines if line and not line.startswith("#"))
 
     def _syntax(self, at: int) -> str | None:

@@ -24,27 +24,33 @@ from tests.engine_runs import from_column, to_column
 Table = StreamDef | RelationDef
 
 
-def with_files(catalog: Catalog, data: Mapping[str, Sequence[Element]], folder: Path, rng: Random) -> Catalog:
-    """Return a catalog whose tables are read from files with some data, each file a micro-batch."""
+def with_files(
+    catalog: Catalog,
+    data: Mapping[str, Sequence[Element]],
+    folder: Path,
+    rng: Random,
+    sizes: Sequence[int] = (1, 3, 8, 100),
+) -> Catalog:
+    """Return a catalog whose tables are read from files with some data, each file a micro-batch of one of the sizes."""
     made = catalog.model_copy(deep=True)
     for kind in (made.streams, made.relations):
         for key, table in list(kind.items()):
             if table.name in data:
                 path = folder / table.name
-                _write(table, data[table.name], path, rng)
+                _write(table, data[table.name], path, rng, sizes)
                 form = "parquet" if _has_names(table) else "csv"
                 source = External(format=form, options={"path": str(path), "maxFilesPerTrigger": "1"})
                 kind[key] = table.model_copy(update={"source": source})  # type: ignore[assignment]
     return made
 
 
-def _write(table: Table, elements: Sequence[Element], folder: Path, rng: Random) -> None:
+def _write(table: Table, elements: Sequence[Element], folder: Path, rng: Random, sizes: Sequence[int]) -> None:
     """Write elements in the order of time, an instant never in two files."""
     folder.mkdir(parents=True)
     ordered = sorted(elements, key=lambda element: element[0])
     parts, first = [], 0
     while first < len(ordered):
-        last = min(first + rng.choice((1, 3, 8, 100)), len(ordered))
+        last = min(first + rng.choice(sizes), len(ordered))
         while last < len(ordered) and ordered[last][0] == ordered[last - 1][0]:
             last += 1
         parts.append(ordered[first:last])
@@ -85,10 +91,12 @@ def _table(table: Table, part: Sequence[Element]) -> pa.Table:
     return pa.table(columns)
 
 
-def run_on_spark(spark: SparkSession, catalog: Catalog, queries: Sequence[QueryDef]) -> dict[str, Result]:
+def run_on_spark(
+    spark: SparkSession, catalog: Catalog, queries: Sequence[QueryDef], checkpoint: Path | None = None
+) -> dict[str, Result]:
     """Return what queries yield on Spark, netted per instant."""
     kept = [query.model_copy(update={"sink": External(format="memory", options={})}) for query in queries]
-    with SparkRun(spark, catalog, kept) as run:
+    with SparkRun(spark, catalog, kept, checkpoint=checkpoint) as run:
         run.drain()
         batches = run.results
     return {name: Result(_netted(writer.batches)) for name, writer in batches.items()}

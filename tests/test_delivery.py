@@ -265,6 +265,19 @@ def test_sinks_that_cannot_be_opened(targets: list[Target], message: str) -> Non
     Delivery(Path("c"), []).finish()
 
 
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_url_cannot_be_written_to_and_no_folder_of_that_name_is_made(format_name: str) -> None:
+    code, message = refused(lambda: Delivery(None, [target(format_name, "hdfs://name/o")]))
+    assert (code, message) == ("BAD_OPTION_VALUE", f"the option 'path' of {format_name} cannot be 'hdfs://name/o'")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_the_url_of_a_file_is_its_path(format_name: str) -> None:
+    delivered("c", [target(format_name, f"file:{Path('o').absolute()}")], ONE)
+    assert {path.name for path in Path().iterdir()} == {"c", "o"}
+
+
 # Disks
 
 

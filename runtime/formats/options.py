@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from cql.catalog import External
 from cql.errors import Code, fail, nearest, one_of
 from cql.options import SOURCE_OPTIONS
+from runtime.formats.paths import is_remote
 
 READS: dict[str, frozenset[str]] = {
     "csv": frozenset({"path", "header", "sep", "delimiter", "quote", "escape", "nullValue", "encoding", "charset"}),
@@ -80,12 +81,14 @@ class Options:
         return character
 
     def path(self) -> str:
-        """Return where the files are."""
+        """Return where the files are: on this machine, or on a file system that is mounted here."""
         path = self.text("path", default="")
         if not path:
             message = f"the format {self.format} needs the option 'path'"
             raise fail(Code.BAD_DEFINITION, message, hint=f"write {self.format} OPTIONS (path '..')")
-        return path
+        if is_remote(path):
+            raise self.refusal("path", path, "it takes a path of this machine; Spark can read from URLs")
+        return path.removeprefix("file:")
 
     def check_encoding(self) -> None:
         """Raise if the files are said to be something else than UTF-8."""

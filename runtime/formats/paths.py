@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,16 @@ import pyarrow as pa
 from cql.errors import Code, CqlError, fail
 
 _RELATIVE = "paths are relative to the working directory, "
+_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is the URL of something that is not a file of this machine.
+
+    >>> is_remote("hdfs://name/bids"), is_remote("file:/bids"), is_remote("bids:1.csv")
+    (True, False, False)
+    """
+    return _REMOTE.match(path) is not None
 
 
 def files_of(path: str) -> list[Path]:

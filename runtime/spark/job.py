@@ -126,7 +126,7 @@ class Job:
             record.save(self._folder)
             self._query = (
                 pieces.writeStream.foreachBatch(self._deliver)
-                .option("checkpointLocation", str(self._folder / "spark"))
+                .option("checkpointLocation", f"file:{self._folder / 'spark'}")
                 .queryName(f"cql {self._task.network}")
                 .start()
             )

@@ -28,6 +28,7 @@ from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
+from runtime.spark.clusters import checkpoint_folder, prepare
 from runtime.spark.delivery import Delivery, Target
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Definitions, Job
@@ -83,7 +84,7 @@ class SparkRun:
         self._user_session = spark
         self._spark = network_session(spark)
         self._is_kept = checkpoint is not None
-        self._root = checkpoint or Path(tempfile.mkdtemp(prefix="cql-"))
+        self._root = checkpoint_folder(checkpoint or Path(tempfile.mkdtemp(prefix="cql-")))
         self._output: Output = output
         self._screen = Screen(out or sys.stdout)
         self._callbacks = dict(callbacks or {})
@@ -92,6 +93,7 @@ class SparkRun:
         self._deliveries: dict[str, Delivery] = {}
         self._definitions = Definitions(catalog, list(queries), frames or {}, data or {}, places=places)
         try:
+            prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
             for clock in self._planned:
                 self._open(clock)

@@ -35,6 +35,8 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _STILL_WRITTEN = 30.0
 """For how many seconds after its last change an archive may still be being written."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""In the environment of a process that spark-submit has started."""
 
 
 def local_session(
@@ -42,7 +44,8 @@ def local_session(
 ) -> SparkSession:
     """Return the session of this process if there is one, checked, and otherwise a new one for local runs.
 
-    `settings` go before ours. `archive` is the folder of class archives; none are used if it is `os.devnull`.
+    A process that spark-submit has started gets the session that its options say. `settings` go before ours.
+    `archive` is the folder of class archives; none are used if it is `os.devnull`.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -52,7 +55,7 @@ def local_session(
         check_session(present)
         return present
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if SparkContext._active_spark_context is None:
+    if SparkContext._active_spark_context is None and _SUBMITTED not in os.environ:
         java = check_java()
         conf = _configuration({**local_settings(cores or len(os.sched_getaffinity(0))), **settings})
         _use_archive(conf, archive or _cache(), java)

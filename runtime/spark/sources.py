@@ -38,7 +38,7 @@ from runtime.batch import BEGINNING, FOREVER, Columns, Ints
 from runtime.formats import Rows, open_source
 from runtime.formats.options import READS
 from runtime.formats.parquet_files import converted, fits
-from runtime.formats.paths import files_of
+from runtime.formats.paths import files_of, is_remote
 from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
 from runtime.formats.values import Converted, decoded, from_text
 from runtime.spark.columns import spark_type
@@ -54,7 +54,6 @@ _READ_BY_TYPES = {"inferschema", "samplingratio", "enforceschema", "mergeschema"
 """Options that say how to find out types, which are declared here."""
 _IN_FILES = ("csv", "json", "parquet", "orc", "avro", "text", "xml")
 _CORRUPT = "_corrupt_record"
-_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 _SPECIAL_IN_GLOBS = re.compile(r"([\\{}\[\]*?])")
 
 
@@ -243,7 +242,7 @@ def is_read_by_engine(source: External) -> bool:
     return (
         source.format in READS
         and (source.format == "stream" or (options.keys() <= known and encoding in ("utf-8", "utf8")))
-        and not _REMOTE.match(options.get("path", ""))
+        and not is_remote(options.get("path", ""))
     )
 
 
@@ -284,7 +283,7 @@ def _read_by_spark(
     opened = reader.format(source.format)
     options = dict(source.options)
     path = next((key for key in options if key.casefold() == "path"), None)
-    if path is not None and source.format in _IN_FILES and not _REMOTE.match(options[path]):
+    if path is not None and source.format in _IN_FILES and not is_remote(options[path]):
         _check_path(options[path], streaming)
         options[path] = spark_path(options[path], streaming)
     is_parsed = source.format in ("csv", "json")
@@ -577,6 +576,18 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
         Code.BAD_FILE,
         "a file of a source is damaged, or its columns have changed ({what})",
         "write it again with the columns that are declared",
+    ),
+    (
+        r"ModuleNotFoundError: No module named '(?P<what>[^']+)'",
+        Code.NOT_AVAILABLE,
+        "the Python processes of Spark have no module '{what}'",
+        "ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker .*?), PySpark",
+        Code.NOT_AVAILABLE,
+        "Spark runs another Python than this one: {what}",
+        "set PYSPARK_PYTHON to a Python of this version that all machines have",
     ),
 ]
 
