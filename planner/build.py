@@ -117,6 +117,7 @@ class Builder:
             is_relation=isinstance(node, bound.RelationScan),
             time=node.domain,
             begins=self._begins() if node.domain is None else (),
+            epoch=self.epoch,
         )
         return Built(made, FREE)
 
@@ -470,7 +471,7 @@ class Builder:
                 reason=reason if placement == "single" else None,
                 **more,
             ),
-            (f"{self.salt}:{self._count}:" if self.salt else "") + (f"epoch {self.epoch}:" if self.epoch else ""),
+            f"{self.salt}:{self._count}:" if self.salt else "",
         )
         return self.operators.setdefault(made.id, made)
 

@@ -81,6 +81,8 @@ class Source(Operator):
     """A registered stream or relation.
 
     A static relation is there from the first instant of its query on: `begins` lists the timed sources of the query.
+    Queries that join a network while it runs have an `epoch` of their own: they see streams from then on, and
+    relations as they are.
     """
 
     kind: Literal["source"] = "source"
@@ -88,6 +90,13 @@ class Source(Operator):
     is_relation: bool
     time: TimeDomain | None
     begins: tuple[str, ...] = ()
+    epoch: int = 0
+
+    @property
+    def feed(self) -> str:
+        """The name of what is read: a stream is read once for all, the log of a relation again for each epoch."""
+        table = self.table.casefold()
+        return table if self.is_stream or not self.epoch else f"{table}@{self.epoch}"
 
 
 class Select(Operator):
@@ -297,8 +306,9 @@ def join_type(kind: JoinType) -> type[Operator]:
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
     content = operator.model_dump(mode="json", exclude={"id", "columns", "reason"})
-    if not content.get("begins"):
-        content.pop("begins", None)
+    for name in ("begins", "epoch"):
+        if not content.get(name):
+            content.pop(name, None)
     if isinstance(operator, Source):
         content["types"] = [str(column.type) for column in operator.columns]
     digest = hashlib.sha256((salt + json.dumps(content, sort_keys=True)).encode()).hexdigest()[:8]

@@ -126,6 +126,10 @@ class Plan(_Model):
     def by_id(self) -> dict[str, op.Operator]:
         return {operator.id: operator for operator in self.operators}
 
+    @cached_property
+    def sources(self) -> tuple[op.Source, ...]:
+        return tuple(operator for operator in self.operators if isinstance(operator, op.Source))
+
     def output(self, query: str) -> op.Output:
         """Return the output operator of a query."""
         for operator in self.operators:

@@ -26,7 +26,7 @@ from runtime.fragments.packing import (
     pack_values,
     unpack_changes,
 )
-from runtime.fragments.reading import TableReader
+from runtime.fragments.reading import FeedReader
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
 from tests.definition.evaluator import Element, Result
@@ -45,6 +45,10 @@ class Cluster:
         self._workers: dict[Place, Worker] = {}
         self._chunks: dict[Place, dict[str, bytes]] = defaultdict(dict)
         self._positions: dict[Place, dict[str, Any]] = {}
+
+    def go_on_from(self, other: Cluster) -> None:
+        """Take over what the workers of a cluster have saved."""
+        self._chunks, self._positions = other._chunks, other._positions
 
     def run(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Run a micro-batch through all stages and return the results."""
@@ -78,7 +82,8 @@ class Cluster:
         worker = Worker(self.layout, *place, *self._made, check=True)
         if place in self._positions:
             chunks: dict[str, pa.RecordBatch] = {n: bytes_batch(b) for n, b in self._chunks[place].items()}
-            load_worker(worker, chunks, self._positions[place])
+            for unused in load_worker(worker, chunks, self._positions[place]):
+                del self._chunks[place][unused]
         return worker
 
 
@@ -90,24 +95,69 @@ def run_fragments(
     functions: Mapping[str, Any] | None = None,
 ) -> dict[str, Result]:
     """Return what a plan's queries yield when it runs in buckets."""
-    layout = Layout(plan, buckets)
-    sources = [each for each in plan.operators if isinstance(each, op.Source)]
-    readers = {each.table: TableReader(layout, each.table, functions or {}) for each in sources}
-    elements = {each.table: sorted(data[each.table], key=lambda element: element[0]) for each in sources}
-    static = {each.id: {1: _packed(each, elements[each.table])} for each in sources if each.time is None}
-    timed = list({each.table: each for each in sources if each.time is not None}.values())
-    cluster = Cluster(layout, functions or {}, static, rng)
-    pieces = []
-    while any(elements[each.table] for each in timed):
+    run = FragmentRun(plan, data, rng, buckets, functions)
+    while run.step():
+        pass
+    return run.finish()
+
+
+class FragmentRun:
+    """A network in buckets, a random micro-batch at a time; its plan can be changed between these."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Mapping[str, Sequence[Element]],
+        rng: Random,
+        buckets: int,
+        functions: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._rng = rng
+        self._buckets = buckets
+        self._functions = functions or {}
+        self._elements = {table: sorted(own, key=lambda element: element[0]) for table, own in data.items()}
+        self._read: dict[str, int] = {}
+        self._pieces: list[Piece] = []
+        self._cluster: Cluster | None = None
+        self.change(plan)
+
+    def change(self, plan: Plan) -> None:
+        """Go on with another plan: workers are made anew from what those before have saved."""
+        self._plan = plan
+        layout = Layout(plan, self._buckets)
+        static = {each.id: {1: _packed(each, self._elements[each.table])} for each in plan.sources if not each.time}
+        before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
+        if before is not None:
+            self._cluster.go_on_from(before)
+        self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
+        self._timed = {each.feed: each for each in plan.sources if each.time is not None}
+
+    def remaining(self, table: str) -> list[Element]:
+        """Return the elements of a stream that have not been read."""
+        return self._elements[table][self._read.get(table.casefold(), 0) :]
+
+    def step(self) -> bool:
+        """Run a micro-batch; return False if there is nothing left to read."""
         batch: list[Piece] = []
-        for source in timed:
-            count = _cut(elements[source.table], rng)
-            part, elements[source.table] = elements[source.table][:count], elements[source.table][count:]
-            batch += _read(readers[source.table], source, part, len(pieces))
-        pieces += cluster.run(batch)
-    ended = pack_values({"ended": [each.table.casefold() for each in timed]})
-    pieces += cluster.run([Piece(*place, CONTROL, "", "", 0, ended) for place in layout.places])
-    return {query: Result(_netted(pieces, query)) for query in plan.queries}
+        for feed, source in self._timed.items():
+            first = self._read.get(feed, 0)
+            part = self._elements[source.table][first:]
+            part = part[: _cut(part, self._rng)]
+            self._read[feed] = first + len(part)
+            batch += _read(self._readers[feed], source, part, len(self._pieces))
+        self._run(batch)
+        return any(self._read[feed] < len(self._elements[each.table]) for feed, each in self._timed.items())
+
+    def finish(self) -> dict[str, Result]:
+        """Close the last instants, and return the results of all queries."""
+        ended = pack_values({"ended": [each.table.casefold() for each in self._timed.values()]})
+        assert self._cluster is not None
+        self._run([Piece(*place, CONTROL, "", "", 0, ended) for place in self._cluster.layout.places])
+        return {query: Result(_netted(self._pieces, query)) for query in self._plan.queries}
+
+    def _run(self, batch: list[Piece]) -> None:
+        assert self._cluster is not None
+        self._pieces += self._cluster.run(batch)
 
 
 def _cut(elements: Sequence[Element], rng: Random) -> int:
@@ -127,7 +177,7 @@ def _packed(source: op.Source, elements: Sequence[Element]) -> bytes:
     return batch_bytes(pa.record_batch(list(columns), names=[f"c{at}" for at in range(len(columns))]))
 
 
-def _read(reader: TableReader, source: op.Source, part: Sequence[Element], number: int) -> list[Piece]:
+def _read(reader: FeedReader, source: op.Source, part: Sequence[Element], number: int) -> list[Piece]:
     if not part:
         return []
     instants = np.array([instant for instant, _, _ in part], np.int64)

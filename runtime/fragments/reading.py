@@ -24,17 +24,13 @@ from runtime.operators.base import evaluate_all
 Step = Callable[[ChangeBatch], ChangeBatch]
 
 
-class TableReader:
-    """The operators straight above one table, of all the sources of a plan that stand for it."""
+class FeedReader:
+    """The operators straight above what is read, of all the sources of a plan that it feeds."""
 
-    def __init__(self, layout: Layout, table: str, functions: Mapping[str, Any]) -> None:
+    def __init__(self, layout: Layout, feed: str, functions: Mapping[str, Any]) -> None:
         self._layout = layout
-        self._table = table.casefold()
-        self._sources = [
-            each.id
-            for each in layout.plan.operators
-            if isinstance(each, op.Source) and each.table.casefold() == self._table
-        ]
+        self._feed = feed
+        self._sources = [each.id for each in layout.plan.sources if each.feed == feed]
         clock = clock_of(layout.plan)
         self._is_watched = any(clock.sources[each].is_watched for each in self._sources)
         self._edges = [edge for edge in layout.edges if edge.source in self._sources]
@@ -63,7 +59,7 @@ class TableReader:
             values["instants"] = np.unique(instants).tolist()
         blob = pack_values(values)
         for fragment, bucket in self._layout.places:
-            yield Piece(fragment, bucket, TIME, self._table, place, 0, blob)
+            yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)
 
     def edge_rows(self, edge: Edge, columns: Columns, length: int) -> ChangeBatch:
         """Return what a static relation sends over an edge, instants left open."""

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from planner import operators as op
 from runtime.agenda import Agenda
 from runtime.batch import BEGINNING, ChangeBatch, Columns, concat, empty_batch
 from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
@@ -48,7 +47,7 @@ from runtime.fragments.packing import (
     unpack_values,
 )
 from runtime.fragments.parts import fragment_plan
-from runtime.fragments.reading import TableReader
+from runtime.fragments.reading import FeedReader
 from runtime.rows import is_sorted, order_by
 
 Static = Mapping[str, Mapping[int, bytes]]
@@ -94,9 +93,10 @@ class Worker:
         """The edges of static relations whose rows are in, with the versions of these."""
         self._work_before: dict[str, list[float]] = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
-        for each in layout.plan.operators:
-            if isinstance(each, op.Source):
-                self._sources_of[each.table.casefold()].append(each.id)
+        self._fed_by: dict[str, list[str]] = defaultdict(list)
+        for each in layout.plan.sources:
+            self._sources_of[each.table.casefold()].append(each.id)
+            self._fed_by[each.feed].append(each.id)
 
     def _waits(self, edge: Edge) -> bool:
         """Tell whether rows of an edge are held back until their instants are complete."""
@@ -131,7 +131,7 @@ class Worker:
         """Take in what sources have read."""
         for piece in times:
             values = unpack_values(piece.blob)
-            for name in self._sources_of[piece.about]:
+            for name in self._fed_by[piece.about]:
                 self._note(name, values)
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
@@ -234,7 +234,7 @@ class Worker:
         """Put the rows of a static relation that are for this bucket into an edge."""
         assert edge.source is not None
         columns = tuple(bytes_batch(self._static[edge.source][version]).columns)
-        reader = TableReader(self.layout, self.layout.plan.by_id[edge.source].table, self._functions)  # type: ignore[attr-defined]
+        reader = FeedReader(self.layout, self.layout.plan.by_id[edge.source].feed, self._functions)  # type: ignore[attr-defined]
         rows = reader.edge_rows(edge, columns, len(columns[0]) if columns else 0)
         for bucket, positions in Router(self.layout, edge, self._functions).buckets(rows.columns, len(rows)):
             if bucket == self.bucket:

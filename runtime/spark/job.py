@@ -42,8 +42,8 @@ from runtime.spark.inbox import Inbox
 from runtime.spark.labels import label
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
-from runtime.spark.reading import LABELLED, read_control, read_table
-from runtime.spark.record import Record, delays_of, source_name, tables_of
+from runtime.spark.reading import LABELLED, read_control, read_feed
+from runtime.spark.record import Record, delays_of, feeds_of, source_name
 from runtime.spark.sources import SourceFrame, carrying, frame_source, source_frame, translate
 from runtime.spark.static import StaticTables
 from runtime.spark.task import Task
@@ -100,7 +100,7 @@ class Job:
         self._query: StreamingQuery | None = None
         self._is_stopping = False
         self._last_message = ""
-        self._tables: dict[str, list[op.Source]] = {}
+        self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
         self._idle_watch: IdleWatch | None = None
         self.counters = Counters()
@@ -109,11 +109,11 @@ class Job:
 
     def start(self, record: Record, definitions: Definitions) -> None:
         """Start a network, from where its checkpoint is; results are delivered as they come."""
-        self._tables = tables_of(record)
+        self._feeds = feeds_of(record)
         self._is_stopping = False
         self._last_message = ""
         self.counters.begin(record.plan)
-        static = self._static.contents(self._spark, self._tables, definitions)
+        static = self._static.contents(self._spark, record.plan.sources, definitions)
         self._task = self._made_task(record, definitions, static.packed)
         record = record.model_copy(update={"static": static.versions})
         if self._control.last().get("ended"):
@@ -132,7 +132,7 @@ class Job:
             )
         timeout = definitions.catalog.settings.idle_seconds
         if timeout is not None and len(self._timed) > 1:
-            names = [name.casefold() for name in self._timed]
+            names = self._timed
             self._idle_watch = IdleWatch(names, timeout, self._tell_idle)
             self._idle_watch.start()
 
@@ -150,7 +150,7 @@ class Job:
         with translated():
             if read_all:
                 self._query.processAllAvailable()
-            self._last_message = self._control.tell({"ended": [name.casefold() for name in self._timed]})
+            self._last_message = self._control.tell({"ended": self._timed})
             while self._query.isActive and self.counters.told < self._last_message:
                 time.sleep(0.01)
         self.check()
@@ -206,11 +206,13 @@ class Job:
 
     @property
     def _timed(self) -> list[str]:
-        return [name for name, sources in self._tables.items() if sources[0].time is not None]
+        """The tables that change, by their names in lower case."""
+        timed = (sources[0] for sources in self._feeds.values() if sources[0].time is not None)
+        return list(dict.fromkeys(source.table.casefold() for source in timed))
 
     def reads(self, table: str) -> bool:
         """Tell whether the job reads a table."""
-        return table.casefold() in map(str.casefold, self._tables)
+        return any(table.casefold() == source.table.casefold() for own in self._feeds.values() for source in own)
 
     def progress(self) -> Progress:
         """Return how far the job is."""
@@ -223,16 +225,14 @@ class Job:
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows came too late or could not be read."""
-        lines = []
-        for table, sources in self._tables.items():
-            late, skipped = (max(self.counters.of(what, s.id) for s in sources) for what in ("late", "skipped"))
-            lines += losses_text(table, late, skipped)
-        return lines
+        progress = self.progress()
+        tables = progress.rows_in
+        return [line for each in tables for line in losses_text(each, progress.late[each], progress.skipped[each])]
 
     # The Spark query
 
     def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
-        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, self._tables))
+        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, record.plan.sources))
         catalog = definitions.catalog
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
@@ -252,26 +252,29 @@ class Job:
         schema = from_arrow_schema(LABELLED)
         pieces = self._control.frame(self._spark).mapInArrow(read_control(self._task), schema)
         self._frames = []
-        for name in self._timed:
-            with placed(definitions.place("table", name)):
-                found = self._source(definitions, name)
+        for feed, (source, *_) in self._feeds.items():
+            if source.time is None:
+                continue
+            with placed(definitions.place("table", source.table)):
+                found = self._source(definitions, source)
             self._frames.append(found)
-            pieces = pieces.unionAll(found.frame.mapInArrow(read_table(self._task, name, found.reader), schema))
+            reading = read_feed(self._task, feed, source.table, found.reader)
+            pieces = pieces.unionAll(found.frame.mapInArrow(reading, schema))
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
                 FragmentProcessor(self._task, stage), outputStructType=schema, outputMode="append", timeMode="none"
             )
         return pieces
 
-    def _source(self, definitions: Definitions, name: str) -> SourceFrame:
-        table, on_bad_row = definitions.table(name), definitions.catalog.settings.on_bad_row
-        key = name.casefold()
+    def _source(self, definitions: Definitions, source: op.Source) -> SourceFrame:
+        table, on_bad_row = definitions.table(source.table), definitions.catalog.settings.on_bad_row
+        key, name = source.table.casefold(), source_name(table, source.epoch)
         if key in definitions.frames:
-            frame = with_named_sources(definitions.frames[key], self._spark, source_name(table))
+            frame = with_named_sources(definitions.frames[key], self._spark, name)
             return frame_source(frame, table, on_bad_row)
         if key in definitions.inboxes:
-            return definitions.inboxes[key].frame(self._spark, source_name(table))
-        return source_frame(self._spark, table, on_bad_row, name=source_name(table))
+            return definitions.inboxes[key].frame(self._spark, name)
+        return source_frame(self._spark, table, on_bad_row, name=name)
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""

@@ -103,10 +103,6 @@ class Counters:
         """Return how many rows of each table have been read."""
         return self._by_table()["read"]
 
-    def of(self, what: str, source: str) -> int:
-        """Return how many rows of a source were read, late or skipped."""
-        return self._counts[what][source]
-
     def progress(self, spark: Any) -> Progress:
         """Return how far the network is; `spark` is what Spark says of its last micro-batch."""
         assert self._plan is not None, "the network has not been started"

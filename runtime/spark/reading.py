@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from cql.source import NO_SPAN
 from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
-from runtime.fragments.reading import TableReader
+from runtime.fragments.reading import FeedReader
 from runtime.spark.sources import PartReader, carrying
 from runtime.spark.task import Task
 
@@ -20,11 +20,11 @@ LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
 """Pieces as Spark sees them."""
 
 
-def read_table(task: Task, table: str, rows: PartReader) -> Arrow:
-    """Return the function that reads and packs the rows of a table."""
+def read_feed(task: Task, feed: str, table: str, rows: PartReader) -> Arrow:
+    """Return the function that reads and packs the rows of a table for the sources that a feed is for."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = task.made(("reader", table), lambda: TableReader(task.layout, table, task.functions))
+        reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:

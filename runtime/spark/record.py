@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,14 +149,18 @@ def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef]
     )
 
 
-def source_name(table: StreamDef | RelationDef) -> str:
-    """Return the name under which Spark remembers how far a table was read: that of its rows, not of how fast."""
+def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
+    """Return the name under which Spark remembers how far a table was read: that of its rows, not of how fast.
+
+    The log of a relation is read from its beginning for each epoch.
+    """
     where: object = None
     if table.source is not None:
         options = {key.casefold(): text for key, text in table.source.options.items()}
         where = [table.source.format, options.get("path") or sorted(options.items())]
     digest = hashlib.sha256(json.dumps([table.name.casefold(), where]).encode()).hexdigest()
-    return f"table_{digest[:16]}"
+    again = f"_{epoch}" if epoch and isinstance(table, RelationDef) else ""
+    return f"table_{digest[:16]}{again}"
 
 
 def _meaning(catalog: Catalog, compiled: QueryPlan) -> str:
@@ -194,16 +198,15 @@ def _unusable(folder: Path, why: str) -> CqlError:
     )
 
 
-def tables_of(record: Record) -> dict[str, list[op.Source]]:
-    """Return the sources of a network by table."""
+def feeds_of(record: Record) -> dict[str, list[op.Source]]:
+    """Return the sources of a network by what feeds them."""
     found: dict[str, list[op.Source]] = {}
-    for each in record.plan.operators:
-        if isinstance(each, op.Source):
-            found.setdefault(each.table, []).append(each)
+    for each in record.plan.sources:
+        found.setdefault(each.feed, []).append(each)
     return found
 
 
-def delays_of(catalog: Catalog, sources: Mapping[str, Sequence[op.Source]]) -> dict[str, int]:
+def delays_of(catalog: Catalog, sources: Iterable[op.Source]) -> dict[str, int]:
     """Return how late elements of each source may come."""
-    tables = ((catalog.table(name), own) for name, own in sources.items())
-    return {each.id: table.delay for table, own in tables if isinstance(table, StreamDef) for each in own}
+    tables = ((catalog.table(each.table), each) for each in sources)
+    return {each.id: table.delay for table, each in tables if isinstance(table, StreamDef)}

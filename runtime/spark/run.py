@@ -33,7 +33,7 @@ from runtime.spark.delivery import Delivery, Target
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Definitions, Job
 from runtime.spark.progress import Progress
-from runtime.spark.record import Change, Record, changed, refused, source_name, tables_of
+from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
 
@@ -121,10 +121,10 @@ class SparkRun:
     def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
         found: dict[str, Inbox] = {}
-        for name, sources in tables_of(record).items():
-            key, table = name.casefold(), definitions.table(name)
+        for source in record.plan.sources:
+            key, table = source.table.casefold(), definitions.table(source.table)
             is_given = key in definitions.data
-            if sources[0].time is None or table.source is not None or key in definitions.frames:
+            if key in found or source.time is None or table.source is not None or key in definitions.frames:
                 continue
             if is_given or self._live:
                 found[key] = Inbox(self._root / "inbox" / source_name(table), table, is_open=not is_given)
@@ -321,9 +321,9 @@ class SparkRun:
     def is_endless(self) -> bool:
         """Tell whether a table has no end, so that the queries run until they are stopped."""
         return any(
-            definitions.is_endless(table)
+            definitions.is_endless(source.table)
             for change, definitions in self._planned.values()
-            for table in tables_of(change.record)
+            for source in change.record.plan.sources
         )
 
     @property

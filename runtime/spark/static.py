@@ -8,7 +8,7 @@ version before is kept until then.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,30 +52,26 @@ class StaticTables:
         """Read a table again next time."""
         self._stale.add(table.casefold())
 
-    def contents(
-        self, spark: SparkSession, tables: Mapping[str, Sequence[op.Source]], definitions: Definitions
-    ) -> Contents:
-        """Return what the static relations among some tables hold; those that are new or stale are read."""
+    def contents(self, spark: SparkSession, sources: Iterable[op.Source], definitions: Definitions) -> Contents:
+        """Return what the static relations among some sources hold; those that are new or stale are read."""
         packed: dict[str, dict[int, bytes]] = {}
         news: dict[str, int] = {}
-        for name, sources in tables.items():
-            if sources[0].time is not None:
+        for source in sources:
+            if source.time is not None:
                 continue
-            key = name.casefold()
+            key = source.table.casefold()
             kept = self._kept(key)
             if not kept or key in self._stale:
                 version = max(kept, default=0) + 1
-                with placed(definitions.place("table", name)):
-                    rows = _rows(spark, definitions.table(name), definitions)
+                with placed(definitions.place("table", source.table)):
+                    rows = _rows(spark, definitions.table(source.table), definitions)
                 self._write(key, version, rows)
                 if kept:
                     news[key] = version
                 kept = self._kept(key)
                 self._stale.discard(key)
             self.versions[key] = max(kept)
-            latest = sorted(kept)[-2:]
-            for source in sources:
-                packed[source.id] = {version: kept[version].read_bytes() for version in latest}
+            packed[source.id] = {version: kept[version].read_bytes() for version in sorted(kept)[-2:]}
         return Contents(packed, dict(self.versions), news)
 
     def _kept(self, key: str) -> dict[int, Path]:
