@@ -80,13 +80,15 @@ def final_ends(plan: Plan) -> frozenset[str]:
 
 
 def netted(plan: Plan) -> frozenset[str]:
-    """Return the operators whose rows never both enter and leave at one instant."""
+    """Return the operators whose rows never both enter and leave at one instant.
+
+    Those that put out a row several times are not among them: when it is there once more, so many leave and one more
+    enter.
+    """
     found: set[str] = set()
     for operator in plan.operators:
         match operator:
-            case (
-                op.Aggregate() | op.DuplicateEliminate() | op.Except() | op.Intersect() | op.SemiJoin() | op.AntiJoin()
-            ):
+            case op.Aggregate() | op.DuplicateEliminate():
                 found.add(operator.id)
             case op.Select() if operator.inputs[0].operator in found:
                 found.add(operator.id)

@@ -128,6 +128,14 @@ def test_a_stream_of_a_relation(name: str) -> None:
     assert changes(query, S=given) == expected
 
 
+@pytest.mark.parametrize(
+    ("operation", "other"), [("EXCEPT ALL", ""), ("INTERSECT ALL", "1@1 1@2 1@2 1@3 1@3 1@3"), ("UNION ALL", "")]
+)
+def test_a_row_that_is_there_once_more_enters_once(operation: str, other: str) -> None:
+    query = f"Istream(SELECT * FROM S [Now] {operation} SELECT * FROM T [Now])"
+    assert changes(query, S="1@1 1@2 1@2 1@3 1@3 1@3", T=other) == {1: "1", 2: "1", 3: "1"}
+
+
 def test_an_rstream_of_elements_speaks_when_its_inputs_do() -> None:
     second = 1_000_000
     given = " ".join(f"{row},{at * second}@{at * second}" for row, at in ((1, 1), (2, 2), (3, 9)))

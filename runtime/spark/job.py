@@ -11,9 +11,7 @@ knows its sources by name (source evolution), and finds the state of parts that 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming import StreamingQuery
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
@@ -44,8 +41,9 @@ from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.reading import LABELLED, read_control, read_feed
 from runtime.spark.record import Record, delays_of, feeds_of, source_name
-from runtime.spark.sources import SourceFrame, carrying, frame_source, source_frame, translate
+from runtime.spark.sources import SourceFrame, carrying, frame_source, source_frame
 from runtime.spark.static import StaticTables
+from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.statistics import Figures
 
@@ -97,8 +95,7 @@ class Job:
         self._delivery = delivery
         self._control = Control(folder / "control")
         self._static = StaticTables(folder / "static")
-        self._query: StreamingQuery | None = None
-        self._is_stopping = False
+        self._query: SparkQuery | None = None
         self._last_message = ""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
@@ -110,7 +107,6 @@ class Job:
     def start(self, record: Record, definitions: Definitions) -> None:
         """Start a network, from where its checkpoint is; results are delivered as they come."""
         self._feeds = feeds_of(record)
-        self._is_stopping = False
         self._last_message = ""
         self.counters.begin(record.plan)
         static = self._static.contents(self._spark, record.plan.sources, definitions)
@@ -124,12 +120,7 @@ class Job:
         with translated():
             pieces = self._pieces(record.stages, definitions)
             record.save(self._folder)
-            self._query = (
-                pieces.writeStream.foreachBatch(self._deliver)
-                .option("checkpointLocation", f"file:{self._folder / 'spark'}")
-                .queryName(f"cql {self._task.network}")
-                .start()
-            )
+            self._query = SparkQuery(pieces, self._deliver, self._folder / "spark", f"cql {self._task.network}")
         timeout = definitions.catalog.settings.idle_seconds
         if timeout is not None and len(self._timed) > 1:
             names = self._timed
@@ -147,20 +138,16 @@ class Job:
         """
         if self._query is None:
             return
-        with translated():
-            if read_all:
-                self._query.processAllAvailable()
-            self._last_message = self._control.tell({"ended": self._timed})
-            while self._query.isActive and self.counters.told < self._last_message:
-                time.sleep(0.01)
-        self.check()
+        if read_all:
+            self._query.process_available()
+        self._last_message = message = self._control.tell({"ended": self._timed})
+        self._query.wait_for(lambda: self.counters.told >= message)
         self.stop()
 
     def process_available(self) -> None:
         """Process all that the sources have now; instants that are open stay open."""
         if self._query is not None:
-            with translated():
-                self._query.processAllAvailable()
+            self._query.process_available()
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""
@@ -172,11 +159,8 @@ class Job:
 
     def stop(self) -> None:
         """Stop between two micro-batches: the one that is running is completed."""
-        if self._query is None:
-            return
-        self._is_stopping = True
-        while self._query.isActive and self._query.status["isTriggerActive"]:
-            time.sleep(0.02)
+        if self._query is not None:
+            self._query.stop()
         self.abort()
 
     def abort(self) -> None:
@@ -185,22 +169,14 @@ class Job:
             self._idle_watch.stop()
             self._idle_watch = None
         if self._query is not None:
-            self._is_stopping = True
-            with suppress(Exception):
-                self._query.stop()
+            self._query.abort()
             self._query = None
 
     def check(self) -> bool:
         """Tell whether the job is running; raises if it has failed, or a source has disappeared."""
-        if self._query is None:
-            return False
         for each in self._frames:
             each.check()
-        with translated():
-            error = self._query.exception() if not self._query.isActive else None
-            if error is not None and Stopping.__name__ not in str(error):
-                raise error
-        return self._query.isActive
+        return self._query is not None and self._query.check()
 
     # Telling
 
@@ -216,8 +192,7 @@ class Job:
 
     def progress(self) -> Progress:
         """Return how far the job is."""
-        last = self._query.lastProgress if self._query is not None else None
-        return self.counters.progress(last)
+        return self.counters.progress(None if self._query is None else self._query.last_progress)
 
     def statistics(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores."""
@@ -278,8 +253,6 @@ class Job:
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
-        if self._is_stopping or (self._last_message and self.counters.told >= self._last_message):
-            raise Stopping
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):
@@ -291,12 +264,10 @@ class Job:
         with carrying():
             self._delivery.deliver(batch_id, results)
         self.counters.count(batch_id, counted, {query: len(batch) for query, batch in results.items()})
+        if self._last_message and self._query is not None and self.counters.told >= self._last_message:
+            self._query.stop_after_this()
         if self._idle_watch is not None:
             self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
-
-
-class Stopping(Exception):
-    """Ends a micro-batch that has done nothing yet, because the job is to stop."""
 
 
 def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:
@@ -304,18 +275,6 @@ def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:
     table: pa.Table = frame.select("kind", "about", "place", "blob").toArrow()
     for batch in table.to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turn errors of Spark into errors for the user, as far as they are known."""
-    try:
-        yield
-    except Exception as error:
-        known = translate(error)
-        if known is None:
-            raise
-        raise known from error
 
 
 def _in_order(batches: Sequence[ChangeBatch]) -> ChangeBatch:

@@ -1,0 +1,97 @@
+"""One query of Spark Structured Streaming: started from a checkpoint, stopped between two micro-batches, looked after.
+
+It knows nothing of networks: what is done with a micro-batch is a function that it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from runtime.spark.sources import translate
+
+Deliver = Callable[[DataFrame, int], None]
+"""What is done with the frame of a micro-batch, and its id; called on the driver."""
+
+
+class Stopping(Exception):
+    """Ends a micro-batch that has done nothing yet, because the query is to stop."""
+
+
+class SparkQuery:
+    """A streaming query that runs from when it is made."""
+
+    def __init__(self, frame: DataFrame, deliver: Deliver, checkpoint: Path, name: str) -> None:
+        self._deliver = deliver
+        self._is_stopping = False
+        self._query = (
+            frame.writeStream.foreachBatch(self._run)
+            .option("checkpointLocation", f"file:{checkpoint}")
+            .queryName(name)
+            .start()
+        )
+
+    def _run(self, frame: DataFrame, batch_id: int) -> None:
+        """Called by Spark with each micro-batch, before it is computed."""
+        if self._is_stopping:
+            raise Stopping
+        self._deliver(frame, batch_id)
+
+    def process_available(self) -> None:
+        """Wait until everything that the sources have now is processed."""
+        with translated():
+            self._query.processAllAvailable()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds; raises if the query fails before."""
+        while self.check() and not condition():
+            time.sleep(0.01)
+
+    def stop_after_this(self) -> None:
+        """Let the micro-batch that is running be the last."""
+        self._is_stopping = True
+
+    def stop(self) -> None:
+        """Stop between two micro-batches: the one that is running is completed."""
+        self.stop_after_this()
+        while self._query.isActive and self._query.status["isTriggerActive"]:
+            time.sleep(0.01)
+        self.abort()
+
+    def abort(self) -> None:
+        """Stop at once; the micro-batch that is running is done again after the next start."""
+        self.stop_after_this()
+        with suppress(Exception):
+            self._query.stop()
+
+    def check(self) -> bool:
+        """Tell whether the query is running; raises if it has failed."""
+        if self._query.isActive:
+            return True
+        error = self._query.exception()
+        if error is not None and not (self._is_stopping and Stopping.__name__ in str(error)):
+            with translated():
+                raise error
+        return False
+
+    @property
+    def last_progress(self) -> Any:
+        """What Spark says of the last micro-batch; None before the first."""
+        return self._query.lastProgress
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn errors of Spark into errors for the user, as far as they are known."""
+    try:
+        yield
+    except Exception as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
