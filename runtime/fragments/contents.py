@@ -45,17 +45,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """How far a source is: complete before an instant, its first and last one so far, and how much was read."""
+    """How far a source is: its first and last instant so far, the one before which it is complete, what was read.
+
+    An instant that is not known yet is None, and so is how many rows came too late if there is no plan.
+    """
 
     id: str
     table: str
-    complete_before: int | None
     first: int | None
     last: int | None
-    ended: bool
+    until: int | None
     read: int
     skipped: int
     late: int | None
+    ended: bool
 
 
 @dataclass(slots=True)
@@ -82,13 +85,17 @@ class Contents:
     # What there is
 
     def lines(self) -> list[Line]:
-        """Return all parts of the state, each with the synopses that are views of it."""
+        """Return all parts of the state, in the order of their ids."""
+        return [
+            self._view_line(self._synopses[name]) if name in self._views else self._line(name) for name in self.ids()
+        ]
+
+    def ids(self) -> list[str]:
+        """Return the ids of all parts, each with those of the synopses that are views of it."""
         kept = {holding for bucket in self._buckets for holding in (*bucket.holdings, *bucket.position["stores"])}
-        made: list[Line] = []
-        for holding in sorted(kept, key=lambda each: (_ORDER.index(each.partition("/")[0]), each)):
-            made.append(self._line(holding))
-            made += [self._view_line(self._synopses[name]) for name, of in self._views.items() if of == holding]
-        return made
+        in_order = sorted(kept, key=lambda each: (_ORDER.index(each.partition("/")[0]), each))
+        by_holding = {each: [name for name, of in self._views.items() if of == each] for each in in_order}
+        return [name for holding, names in by_holding.items() for name in (holding, *names)]
 
     def _line(self, holding: str) -> Line:
         meaning = meaning_of(self._layout, holding)
@@ -125,13 +132,13 @@ class Contents:
         return SourceLine(
             source,
             node.table if isinstance(node, op.Source) else "",
-            max(until) if max(until) > BEGINNING else None,
             min((each for each in first if each is not None), default=None),
             max((each for each in last if each is not None), default=None),
-            any(ended),
+            max(until) if max(until) > BEGINNING else None,
             max(worker["read"].get(source, 0) for worker in workers),
             max(worker["skipped"].get(source, 0) for worker in workers),
             self._late(source, workers),
+            any(ended),
         )
 
     def _late(self, source: str, workers: Sequence[Mapping[str, Any]]) -> int | None:
@@ -243,9 +250,13 @@ def _free(name: str, other: str, taken: Sequence[str]) -> str:
 
 
 def _readable(name: str, column: pa.Array, time: TimeDomain | None) -> pa.Array:
-    """Return instants as values of their clock, NULL where there is none."""
+    """Return instants as values of their clock, NULL for those before and after all; any other column as it is."""
     if name not in _TIMES:
         return column
-    instants = np.asarray(column)
-    known = pa.array(instants, mask=(instants == BEGINNING) | (instants == FOREVER))
+    return readable_instants([None if at in (BEGINNING, FOREVER) else at for at in column.to_pylist()], time)
+
+
+def readable_instants(instants: Sequence[int | None], time: TimeDomain | None) -> pa.Array:
+    """Return instants as values of their clock."""
+    known = pa.array(instants, pa.int64())
     return known.view(pa.timestamp("us")) if time is TimeDomain.TIMESTAMP else known
