@@ -78,6 +78,6 @@ def _sources(lines: Sequence[SourceLine], time: TimeDomain | None) -> pa.Table:
             "read": pa.array([line.read for line in lines], pa.int64()),
             "skipped": pa.array([line.skipped for line in lines], pa.int64()),
             "late": pa.array([line.late for line in lines], pa.int64()),
-            "ended": pa.array([line.ended for line in lines], pa.bool_()),
+            "status": pa.array([line.status for line in lines], pa.string()),
         }
     )

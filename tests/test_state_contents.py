@@ -241,8 +241,8 @@ def test_rows_wait_until_their_instants_are_complete() -> None:
             return  # no bucket has been given anything yet
         (source,) = contents.sources()
         waiting = [row for row in BIDS[: source.read] if source.until is None or row[-1] >= source.until]
-        found = [] if source.ended else rows_of(contents, "waiting/.*")[1]
-        assert found == ([] if source.ended else [(row[-1], 1, *row) for row in waiting])
+        found = [] if source.status == "ended" else rows_of(contents, "waiting/.*")[1]
+        assert found == ([] if source.status == "ended" else [(row[-1], 1, *row) for row in waiting])
         seen.add(source.read)
 
     for seed in range(5):
@@ -252,7 +252,15 @@ def test_rows_wait_until_their_instants_are_complete() -> None:
 
 def test_sources_tell_how_far_they_are() -> None:
     bid, ask = sorted(final_contents(registered(JOIN), DATA).sources(), key=lambda line: line.table)[::-1]
-    assert (bid.table, bid.first, bid.last, bid.until, bid.read, bid.late, bid.ended) == ("bid", 1, 9, 9, 6, 0, True)
+    assert (bid.table, bid.first, bid.last, bid.until, bid.read, bid.late, bid.status) == (
+        "bid",
+        1,
+        9,
+        9,
+        6,
+        0,
+        "ended",
+    )
     assert (ask.table, ask.first, ask.last, ask.read) == ("ask", 1, 9, 4)
 
 

@@ -58,7 +58,7 @@ class SourceLine:
     read: int
     skipped: int
     late: int | None
-    ended: bool
+    status: str
 
 
 @dataclass(slots=True)
@@ -125,10 +125,10 @@ class Contents:
         return [self._source_line(source) for source in known]
 
     def _source_line(self, source: str) -> SourceLine:
-        times = [bucket.position["clock"].get(source, (BEGINNING, None, None, False)) for bucket in self._buckets]
+        times = [known for bucket in self._buckets if (known := bucket.position["clock"].get(source)) is not None]
         workers = [bucket.position["worker"] for bucket in self._buckets]
         node = None if self._layout is None else self._layout.plan.by_id.get(source)
-        until, first, last, ended = zip(*times, strict=True)
+        until, first, last, ended, idle = zip(*times, strict=True)
         return SourceLine(
             source,
             node.table if isinstance(node, op.Source) else "",
@@ -138,7 +138,7 @@ class Contents:
             max(worker["read"].get(source, 0) for worker in workers),
             max(worker["skipped"].get(source, 0) for worker in workers),
             self._late(source, workers),
-            any(ended),
+            "ended" if any(ended) else "idle" if any(idle) else "open",
         )
 
     def _late(self, source: str, workers: Sequence[Mapping[str, Any]]) -> int | None:

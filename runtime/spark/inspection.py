@@ -30,11 +30,11 @@ from runtime.fragments.decoding import Bucket, Chunk, owner_of, without_values
 from runtime.fragments.packing import bytes_batch
 from runtime.fragments.views import views
 from runtime.spark.labels import label
+from runtime.spark.record import Record
+from runtime.spark.session import network_session
 
 CLOCKS = ("integer", "timestamp", "timeless")
 """The folders of a checkpoint."""
-
-_NETWORK = "network.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,7 @@ def saved_states(checkpoint: Path, batch: int | None = None) -> list[Saved]:
     if not committed:
         message = f"the checkpoint '{checkpoint}' has no state yet: no micro-batch is complete"
         raise fail(Code.BAD_FILE, message, hint="look again when the network has processed something")
-    return [Saved(folder, _chosen(folder, found, batch), network_of(folder)) for folder, found in committed.items()]
-
-
-def network_of(folder: Path) -> Plan | None:
-    """Return the plan of the network whose folder this is; None if it is not written there."""
-    path = folder / _NETWORK
-    if not path.exists():
-        return None
-    with _readable(folder):
-        plan = json.loads(path.read_text(encoding="utf-8"))["plan"]
-        return Plan.from_json(plan if isinstance(plan, str) else json.dumps(plan))
+    return [Saved(folder, _chosen(folder, found, batch), _plan(folder)) for folder, found in committed.items()]
 
 
 def overview(spark: SparkSession, saved: Saved) -> Contents:
@@ -114,6 +104,11 @@ def _folders(checkpoint: Path) -> list[Path]:
     return folders
 
 
+def _plan(folder: Path) -> Plan | None:
+    record = Record.load(folder)
+    return None if record is None else record.plan
+
+
 def _committed(folder: Path) -> list[int]:
     """Return the micro-batches that are complete and of which Spark has not deleted the state."""
     commits = folder / "spark" / "commits"
@@ -137,7 +132,7 @@ class _Reader:
     """Reads the state of one clock."""
 
     def __init__(self, spark: SparkSession, saved: Saved) -> None:
-        self._spark = spark
+        self._spark = network_session(spark)
         self._saved = saved
         with _readable(saved.folder):
             metadata = self._source("state-metadata").collect()
