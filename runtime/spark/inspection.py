@@ -23,12 +23,12 @@ from pyspark.sql import functions as f
 
 from cql.errors import Code, CqlError, fail, nearest, one_of
 from cql.intervals import TimeDomain
-from planner import operators as op
 from planner.plan import Plan
 from runtime.fragments.contents import Contents
 from runtime.fragments.decoding import Bucket, Chunk, owner_of, without_values
 from runtime.fragments.packing import bytes_batch
 from runtime.fragments.views import views
+from runtime.spark.clusters import checkpoint_folder
 from runtime.spark.labels import label
 from runtime.spark.record import Record
 from runtime.spark.session import network_session
@@ -47,18 +47,19 @@ class Saved:
 
     @property
     def clock(self) -> str:
-        return self.folder.resolve().name
+        return self.folder.name
 
     @property
     def time(self) -> TimeDomain | None:
         """The clock, as the sources of the plan or the name of the folder tell it."""
-        sources = [] if self.plan is None else [each for each in self.plan.operators if isinstance(each, op.Source)]
+        sources = () if self.plan is None else self.plan.sources
         by_name = {"integer": TimeDomain.INTEGER, "timestamp": TimeDomain.TIMESTAMP}
         return next((each.time for each in sources if each.time), by_name.get(self.clock))
 
 
 def saved_states(checkpoint: Path, batch: int | None = None) -> list[Saved]:
     """Return what a checkpoint has for each of its clocks, after the last micro-batch or after a given one."""
+    checkpoint = checkpoint_folder(checkpoint)
     with _readable(checkpoint):
         folders = _folders(checkpoint)
         committed = {folder: found for folder in folders if (found := _committed(folder))}
@@ -95,7 +96,7 @@ def _folders(checkpoint: Path) -> list[Path]:
     if not checkpoint.is_dir():
         what = "is not a folder" if checkpoint.exists() else "is not there"
         raise fail(Code.NO_FILE, f"the checkpoint '{checkpoint}' {what}", hint="name the folder of a network's state")
-    if (checkpoint / "spark").is_dir() or checkpoint.resolve().name in CLOCKS:
+    if (checkpoint / "spark").is_dir() or checkpoint.name in CLOCKS:
         return [checkpoint]
     folders = [checkpoint / name for name in CLOCKS if (checkpoint / name).is_dir()]
     if not folders:
@@ -194,7 +195,7 @@ class _Reader:
         return self._source("statestore", operatorId=operator, batchId=self._saved.batch, stateVarName=name)
 
     def _source(self, form: str, **options: Any) -> DataFrame:
-        return self._spark.read.format(form).options(**options).load(str(self._saved.folder.resolve() / "spark"))
+        return self._spark.read.format(form).options(**options).load(f"file:{self._saved.folder / 'spark'}")
 
 
 def _chosen(folder: Path, committed: Sequence[int], batch: int | None) -> int:
