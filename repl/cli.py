@@ -1,4 +1,4 @@
-"""The command line `cql`: run, check and explain scripts, and start the shell.
+"""The command line `cql`: run, check and explain scripts, look at checkpoints, and start the shell.
 
 Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 an error in the user's
 text or data, 2 wrong usage, 3 the run failed; and, as shells have it, 130 after Ctrl-C and 141 when nobody
@@ -69,7 +69,7 @@ def _run(arguments: list[str], is_whole_process: bool) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else WRONG_USAGE
     options.is_whole_process = is_whole_process
-    commands = {"check": _check, "run": _run_script, "explain": _explain, "repl": _shell}
+    commands = {"check": _check, "run": _run_script, "explain": _explain, "state": _state, "repl": _shell}
     return commands[options.command](options, settings)
 
 
@@ -233,6 +233,20 @@ def _explain(options: argparse.Namespace, settings: Settings) -> int:
         print(Network.of_catalog(catalog).plan.explain(options.format, options.query), end="")
     except CqlError as error:
         return _report(error.within(source))
+    return DONE
+
+
+def _state(options: argparse.Namespace, settings: Settings) -> int:
+    from repl.state import show_part, show_state
+
+    checkpoint = Path(options.checkpoint)
+    try:
+        if options.store is None:
+            show_state(checkpoint, options.batch, options.output)
+        else:
+            show_part(checkpoint, options.store, options.batch, options.limit, options.output)
+    except CqlError as error:
+        return _report(error.within(Source(options.checkpoint, "")))
     return DONE
 
 
@@ -428,6 +442,13 @@ def _parser() -> argparse.ArgumentParser:
             "cql explain a.cql --query hot --format dot",
         )
     )
+    _add_state(
+        command(
+            "state",
+            "show what a checkpoint holds, without running anything",
+            "cql state checkpoints/auction --store store/log/source-5d0ed56b/single",
+        )
+    )
     repl = command("repl", f"start the interactive shell {_NOT_YET}", "cql repl auction.cql")
     repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
     return parser
@@ -476,6 +497,32 @@ def _add_explain(explain: argparse.ArgumentParser) -> None:
         default="text",
         help="how the plan is written (default: text)",
     )
+
+
+def _add_state(state: argparse.ArgumentParser) -> None:
+    state.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="the folder of a network's state, or of one clock in it"
+    )
+    state.add_argument("--store", metavar="ID", help="show the rows of this part of the state instead of a list of all")
+    state.add_argument(
+        "--limit", metavar="N", type=_count, default=100, help="show at most N rows of each part (default: 100; 0: all)"
+    )
+    state.add_argument(
+        "--batch", metavar="N", type=_count, help="look at the state after this micro-batch, if Spark still has it"
+    )
+    state.add_argument(
+        "--output",
+        choices=("table", "jsonl"),
+        default="table",
+        help="how it is printed: as tables (the default), or as JSON lines",
+    )
+
+
+def _count(text: str) -> int:
+    """Return the number that an option is given."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
 
 
 def _add_set(command: argparse.ArgumentParser) -> None:

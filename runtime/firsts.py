@@ -118,7 +118,8 @@ class Firsts:
         codes = [code for column, coder in coders for code in coder.encode(batch.columns[column])]
         return tuple(codes if self._partition else [np.zeros(len(batch), np.int64), *codes])
 
-    def _columns(self, codes: Sequence[Code]) -> Columns:
+    def columns(self, codes: Sequence[Code]) -> Columns:
+        """Return the values of rows from their codes."""
         decoded: dict[int, pa.Array] = {}
         at = 0 if self._partition else 1
         for column, coder in (*self._partition.items(), *self._order.items()):
@@ -195,7 +196,7 @@ class Firsts:
         end[comes_and_goes] = time[order[comes_and_goes + 1]]
         wanted = np.flatnonzero(~goes)
         chosen = order[wanted]
-        columns = self._columns([take_code(code, times[chosen]) for code in made.codes])
+        columns = self.columns([take_code(code, times[chosen]) for code in made.codes])
         if self._numbered:
             columns = (*columns, pa.array(number[chosen]))
         return ChangeBatch(columns, time[chosen], end[wanted], sign[chosen], until)

@@ -9,6 +9,8 @@
 | `stream` | run on a catalog of its own; has to be recognised as a STREAM script; `stream run` as with `sql` |
 | `python` | executed; the blocks of a document share their names, and `sql` uses their variable `catalog` |
 | `python submitted` | compiled; `tests/test_spark_cluster.py` submits it to a cluster, with the command before it |
+| `console` | commands of cql after `$`, run on Spark, and what they print; those of a document share a folder with |
+| | the last `sql` as `script.cql` |
 | `sh` | not run; the commands and options of cql, the targets of make, and paths have to exist |
 | `syntax` | not run; its words in capitals have to be words of the grammar |
 | `instants` | a table of worked instants (`tests/worked_instants.py`) |
@@ -78,6 +80,7 @@ class Document:
     _problems: list[str | None] = field(default_factory=list)
     _answers: dict[int, str] = field(default_factory=dict)
     _printed: str | None = None
+    _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __post_init__(self) -> None:
         self.text = self.path.read_text(encoding="utf-8")
@@ -178,6 +181,25 @@ class Document:
         self._printed = printed.getvalue()
         return None
 
+    def _console(self, at: int) -> str | None:
+        from runtime.spark.session import local_session
+
+        local_session(cores=2)
+        shown, printed = self.blocks[at].text, io.StringIO()
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory()
+            shutil.copytree(FOLDER, self._folder.name, dirs_exist_ok=True)
+        with contextlib.chdir(self._folder.name):
+            scripts = [block.text for block in self.blocks[:at] if block.language == "sql"]
+            Path("script.cql").write_text("".join(scripts[-1:]), encoding="utf-8")
+            for line in shown.splitlines():
+                if line.startswith("$ cql "):
+                    printed.write(f"{line}\n")
+                    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                        main(shlex.split(line)[2:])
+        self._answers[at] = printed.getvalue()
+        return difference(shown, printed.getvalue(), self.name, "printed")
+
     def _text(self, at: int) -> str | None:
         shown = self.blocks[at].text
         follows = at > 0 and self._printed_below(at - 1) is not None
@@ -222,6 +244,7 @@ _RUNNERS: dict[str, Callable[[Document, int], str | None]] = {
     "sql": Document._sql,
     "stream": Document._stream,
     "python": Document._python,
+    "console": Document._console,
     "sh": Document._sh,
     "syntax": Document._syntax,
     "instants": Document._instants,

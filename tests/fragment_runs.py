@@ -7,7 +7,7 @@ are thrown away at random and made again from what they saved, through bytes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -65,6 +65,10 @@ class Cluster:
         assert all(piece.fragment == RESULTS for piece in pieces), "a piece was not delivered"
         return list(pieces)
 
+    def states(self) -> dict[Place, tuple[dict[str, bytes], dict[str, Any]]]:
+        """Return the chunks and the position that each bucket has saved."""
+        return {place: (dict(self._chunks[place]), position) for place, position in self._positions.items()}
+
     def _process(self, place: Place, pieces: list[Piece]) -> list[Piece]:
         worker = self._workers.get(place) or self._made_worker(place)
         sent = worker.process(pieces)
@@ -93,12 +97,16 @@ def run_fragments(
     rng: Random,
     buckets: int,
     functions: Mapping[str, Any] | None = None,
+    watch: Callable[[Cluster], None] = lambda cluster: None,
 ) -> dict[str, Result]:
-    """Return what a plan's queries yield when it runs in buckets."""
+    """Return what a plan's queries yield when it runs in buckets; someone may watch after each micro-batch."""
     run = FragmentRun(plan, data, rng, buckets, functions)
     while run.step():
-        pass
-    return run.finish()
+        watch(run.cluster)
+    watch(run.cluster)
+    found = run.finish()
+    watch(run.cluster)
+    return found
 
 
 class FragmentRun:
@@ -131,6 +139,12 @@ class FragmentRun:
             self._cluster.go_on_from(before)
         self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
         self._timed = {each.feed: each for each in plan.sources if each.time is not None}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The workers of the plan as it is now."""
+        assert self._cluster is not None
+        return self._cluster
 
     def remaining(self, table: str) -> list[Element]:
         """Return the elements of a stream that have not been read."""

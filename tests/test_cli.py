@@ -335,6 +335,8 @@ def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:
         ("run", "good.cql", "--engine", "flink"),
         ("run", "good.cql", "--out", "jsonl"),
         ("explain", "good.cql", "--format", "png"),
+        ("state",),
+        ("state", "kept", "--limit", "few"),
         ("repl", "--set", "range_bounds=closed"),
         ("check", "good.cql", "--verbose"),
     ],
@@ -346,7 +348,7 @@ def test_wrong_usage(cql: Shell, arguments: tuple[str, ...]) -> None:
     assert result.err.startswith("usage: cql")
 
 
-@pytest.mark.parametrize("command", ["run", "check", "explain", "repl"])
+@pytest.mark.parametrize("command", ["run", "check", "explain", "state", "repl"])
 def test_help_has_an_example(cql: Shell, command: str) -> None:
     result = cql(command, "--help")
     assert (result.code, result.err) == (0, "")

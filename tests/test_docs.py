@@ -4,6 +4,8 @@ link followed. `tests/documents.py` says what is done with which kind of block."
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -28,8 +30,25 @@ def document(path: Path) -> Document:
     return Document(path)
 
 
+def needs_spark(path: Path, at: int) -> list[pytest.MarkDecorator]:
+    """Return the mark of blocks that run on Spark, and of those after them: blocks run from top to bottom."""
+    before = document(path).blocks[: at + 1]
+    return [pytest.mark.spark] if any(block.language == "console" for block in before) else []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_session_is_left() -> Iterator[None]:
+    yield
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
 EVERY_BLOCK = [
-    pytest.param(path, at, id=f"{path.name}:{block.line}-{block.language}")
+    pytest.param(path, at, id=f"{path.name}:{block.line}-{block.language}", marks=needs_spark(path, at))
     for path in PATHS
     for at, block in enumerate(document(path).blocks)
 ]
@@ -101,6 +120,7 @@ WRONG = {
     "text alone": ("```text\nanything\n```", "neither printed"),
     "error with a wrong column": ("```\nx.cql:1:2: E101: no\n  SELECT\n  ^^^\n```", "under column 1"),
     "error with a wrong code": ("```\nx.cql:1:1: E999: no\n  SELECT\n  ^^^\n```", "no error E999"),
+    "transcript": ("```console\n$ cql check\nfine\n```", "-fine"),
     "command": ("```sh\n.venv/bin/cql chekc a.cql\n```", "no command chekc"),
     "command on two lines": ("```sh\ncql check \\\n  --fast a.cql\n```", "no option --fast"),
     "option": ("```sh\ncql check --fast a.cql\n```", "no option --fast"),
@@ -116,7 +136,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.spark] if case == "transcript" else []) for case in WRONG]
+)
 def test_what_is_wrong_in_a_document_is_found(case: str, tmp_path: Path) -> None:
     text, complaint = WRONG[case]
     path = tmp_path / "page.md"

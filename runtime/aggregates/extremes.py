@@ -16,7 +16,7 @@ from cql import bound
 from runtime.aggregates.cells import Cells
 from runtime.batch import BEGINNING, Ints
 from runtime.chunks import Delta
-from runtime.order import Coder, lower_bound
+from runtime.order import Code, Coder, lower_bound
 from runtime.ordinals import Timeline
 from runtime.rows import changes, valid_rows
 from runtime.runs import Rows, SortedRuns
@@ -98,6 +98,15 @@ class ExtremeCall:
             arguments = [argument.take(pa.array(wanted)) for argument in arguments]
         codes = [code for coder, values in zip(self._coders, arguments, strict=True) for code in coder.encode(values)]
         return Rows((slots, *codes), start, end, weight)
+
+    def arguments(self, codes: Sequence[Code]) -> list[pa.Array]:
+        """Return the arguments of rows from their codes."""
+        decoded: dict[int, pa.Array] = {}
+        at = 0
+        for position, coder in zip(self._positions, self._coders, strict=True):
+            decoded[position] = coder.decode(codes[at : at + coder.width])
+            at += coder.width
+        return [decoded[position] for position in sorted(decoded)]
 
     def delta(self) -> Delta:
         """Return what is new and what is gone since the last call."""

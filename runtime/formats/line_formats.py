@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,6 +127,19 @@ def free_names(names: Sequence[str]) -> tuple[str, str]:
         return free(f"_{name}") if name in taken else name
 
     return free("ts"), free("op")
+
+
+def json_objects(table: pa.Table, first: Mapping[str, str | int]) -> str:
+    """Return the rows of a table as lines of JSON, after some values that are the same for all.
+
+    >>> print(json_objects(pa.table({"k": [7]}), {"store": "s"}), end="")
+    {"store": "s", "k": 7}
+    """
+    before = ", ".join(f"{_json(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in first.items())
+    parts: list[pa.Array | str] = [f"{{{before}"]
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        parts += [f", {_json(name)}: ", json_texts(column.combine_chunks())]
+    return lines([*parts, "}"]).decode() if len(table) else ""
 
 
 def _json(name: str) -> str:

@@ -121,12 +121,25 @@ class TableWriter(Writer):
         return parts
 
 
-def _shown(column: pa.Array) -> pa.Array:
+def table_text(table: pa.Table, null: str = "NULL") -> str:
+    """Return a table as lines: the names of its columns, then its rows, numbers to the right."""
+    parts: list[pa.Array | str] = []
+    for at, name in enumerate(table.schema.names):
+        column = table.column(at).combine_chunks()
+        cells = pa.concat_arrays([pa.array([name]), _shown(column, null)])
+        to_the_right = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        to_the_right |= pa.types.is_decimal(column.type)
+        is_last = at == table.num_columns - 1 and not to_the_right
+        parts += ["  " if at else "", _padded(cells, 0 if is_last else _width(cells), to_the_right)]
+    return "\n".join(line.rstrip() for line in lines(parts).decode().split("\n"))
+
+
+def _shown(column: pa.Array, null: str = "NULL") -> pa.Array:
     """Return values as they are shown; characters that would break the table are escaped."""
     texts = plain_texts(column)
     if pa.types.is_string(column.type):
         texts = escaped(texts, _NOT_PRINTED, lambda text: re.sub(r"[\x00-\x1f\x7f]", _as_escape, text))
-    return texts.fill_null("NULL")
+    return texts.fill_null(null)
 
 
 def _as_escape(character: re.Match[str]) -> str:
