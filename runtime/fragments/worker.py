@@ -91,6 +91,8 @@ class Worker:
         self.upstream: dict[str, dict[str, int]] = {key: {} for key, edge in self._edges.items() if edge.source is None}
         self.entered: dict[str, int] = {}
         """The edges of static relations whose rows are in, with the versions of these."""
+        self._taken: dict[str, int] = {}
+        """How many rows of each feed the micro-batch has."""
         self._work_before: dict[str, list[float]] = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
         self._fed_by: dict[str, list[str]] = defaultdict(list)
@@ -129,8 +131,10 @@ class Worker:
 
     def _follow_time(self, times: Sequence[Piece]) -> None:
         """Take in what sources have read."""
+        self._taken = defaultdict(int)
         for piece in times:
             values = unpack_values(piece.blob)
+            self._taken[piece.about] += values["count"]
             for name in self._fed_by[piece.about]:
                 self._note(name, values)
         for name, source in self.clock.sources.items():
@@ -290,6 +294,7 @@ class Worker:
         values = {
             "place": place,
             "told": told,
+            "taken": self._taken,
             "read": self.read,
             "skipped": self.skipped,
             "late": late,

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
@@ -192,7 +193,7 @@ class Job:
 
     def progress(self) -> Progress:
         """Return how far the job is."""
-        return self.counters.progress(None if self._query is None else self._query.last_progress)
+        return self.counters.progress()
 
     def statistics(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores."""
@@ -253,6 +254,7 @@ class Job:
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
+        started = perf_counter()
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):
@@ -263,7 +265,8 @@ class Job:
         results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
             self._delivery.deliver(batch_id, results)
-        self.counters.count(batch_id, counted, {query: len(batch) for query, batch in results.items()})
+        rows_out = {query: len(batch) for query, batch in results.items()}
+        self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:

@@ -1,4 +1,4 @@
-"""How a running network is doing, from one place: what tasks count, and what Spark says of its micro-batches.
+"""How a running network is doing, from one place: what its tasks count.
 
 Tasks send what has happened since their last micro-batch; here it is added up. A micro-batch that is repeated after a
 crash is counted once, because a new driver begins at nothing.
@@ -62,6 +62,8 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        """Of each source, the late rows that each bucket of a fragment has seen."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
@@ -76,16 +78,19 @@ class Counters:
         """Go on with a plan; what is no longer part of it is forgotten."""
         self._plan = plan
 
-    def count(self, batch_id: int, counted: Sequence[Mapping[str, Any]], rows_out: Mapping[str, int]) -> None:
+    def count(
+        self, batch_id: int, counted: Sequence[Mapping[str, Any]], rows_out: Mapping[str, int], seconds: float
+    ) -> None:
         """Add up what the places of a network have counted in a micro-batch, and what was delivered."""
-        rows_in = 0
+        taken: dict[str, int] = {}
         for values in counted:
-            for what in ("read", "late", "skipped"):
+            taken |= values["taken"]
+            for what in ("read", "skipped"):
                 for source, count in values[what].items():
-                    counts = self._counts[what]
-                    if what == "read":
-                        rows_in = max(rows_in, count - counts[source])
-                    counts[source] = max(counts[source], count)
+                    self._counts[what][source] = max(self._counts[what][source], count)
+            fragment, _, bucket = values["place"].rpartition("/")
+            for source, count in values["late"].items():
+                self._late[source][fragment, bucket] = count
             for operator, figures in values["work"].items():
                 self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
             for name, figures in values["held"].items():
@@ -97,18 +102,18 @@ class Counters:
         for query, count in rows_out.items():
             self._out[query] += count
         self.told = max([self.told, *(values["told"] for values in counted)])
-        self._course.append(Batch(batch_id, rows_in, sum(rows_out.values()), 0.0))
+        self._course.append(Batch(batch_id, sum(taken.values()), sum(rows_out.values()), seconds))
 
     def rows_in(self) -> dict[str, int]:
         """Return how many rows of each table have been read."""
         return self._by_table()["read"]
 
-    def progress(self, spark: Any) -> Progress:
-        """Return how far the network is; `spark` is what Spark says of its last micro-batch."""
+    def progress(self) -> Progress:
+        """Return how far the network is."""
         assert self._plan is not None, "the network has not been started"
         tables = self._by_table()
-        seconds = spark.durationMs.get("triggerExecution", 0) / 1000 if spark is not None else 0.0
         recent = list(self._course)[-5:]
+        seconds = sum(batch.seconds for batch in recent)
         return Progress(
             batch=self._course[-1].id if self._course else -1,
             rows_in=tables["read"],
@@ -117,8 +122,8 @@ class Counters:
             skipped=tables["skipped"],
             newest=self._newest,
             closed=min(self._closed.values(), default=None),
-            batch_seconds=seconds,
-            rows_per_second=recent[-1].rows_in / seconds if recent and seconds else 0.0,
+            batch_seconds=recent[-1].seconds if recent else 0.0,
+            rows_per_second=sum(batch.rows_in for batch in recent) / seconds if seconds else 0.0,
             state_bytes=sum(each.bytes_now or 0 for each in self.figures() if each.kind in ("store", "operator")),
             course=tuple(self._course),
         )
@@ -140,6 +145,13 @@ class Counters:
         assert self._plan is not None, "the network has not been started"
         return [self._filled(each) for each in Statistics(self._plan).snapshot().figures]
 
+    def _late_rows(self, source: str) -> int:
+        """Return how many rows of a source were late: the buckets of a fragment have them between them."""
+        by_fragment: dict[str, int] = defaultdict(int)
+        for (fragment, _), count in self._late[source].items():
+            by_fragment[fragment] += count
+        return max(by_fragment.values(), default=0)
+
     def _filled(self, figures: Figures) -> Figures:
         name = figures.name
         held = [sum(column) for column in zip(*self._held[name].values(), strict=True)] if name in self._held else None
@@ -148,7 +160,7 @@ class Counters:
                 return replace(
                     figures,
                     elements_in=self._counts["read"][name],
-                    late=self._counts["late"][name],
+                    late=self._late_rows(name),
                     skipped=self._counts["skipped"][name],
                 )
             case "operator":

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -78,11 +77,6 @@ class SparkQuery:
             with translated():
                 raise error
         return False
-
-    @property
-    def last_progress(self) -> Any:
-        """What Spark says of the last micro-batch; None before the first."""
-        return self._query.lastProgress
 
 
 @contextmanager
