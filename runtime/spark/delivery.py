@@ -21,13 +21,17 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
@@ -45,6 +49,21 @@ from runtime.memory import Callback, called, changes_table
 
 _RECORD = "delivery.json"
 _LOCK = "delivery.lock"
+
+
+FrameCallback = Callable[[DataFrame, int], None]
+"""A function of the user: takes the changes of a micro-batch, and its id, as those of `foreachBatch` do."""
+
+
+@dataclass(frozen=True)
+class FrameFunction:
+    """A function of the user, given tables of Arrow as frames of a session."""
+
+    spark: SparkSession
+    function: FrameCallback
+
+    def __call__(self, changes: pa.Table, batch_id: int) -> None:
+        self.function(self.spark.createDataFrame(changes), batch_id)
 
 
 @dataclass(frozen=True)
@@ -140,6 +159,17 @@ class Delivery:
         if found:
             self._record.save()
 
+    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame, check: Callable[[], None]) -> None:
+        """Hand a frame with the results of a query to its sink; `check` is called when it has been computed."""
+        sink = self._sinks[query]
+        if batch_id <= sink.progress.delivered:
+            return
+        if sink.begin(batch_id, has_rows=True):
+            self._record.save()
+        sink.put_frame(batch_id, changes, check)
+        sink.progress.delivered = batch_id
+        self._record.save()
+
     def finish(self) -> None:
         """Complete all results, and let the checkpoint go."""
         try:
@@ -180,6 +210,10 @@ class Sink(ABC):
     def put(self, batch_id: int, batch: ChangeBatch) -> None:
         """Write the results of a batch, of which there are some; again if that was begun before."""
 
+    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
+        """Write the results of a batch from a frame of Spark; `check` says whether they may be seen."""
+        raise AssertionError(f"{type(self).__name__} takes no frames")
+
     def finish(self) -> None:
         """Complete the result, also one without any batch; called once, after the last."""
         if self.progress.begun < 0:
@@ -193,8 +227,8 @@ class FolderSink(Sink):
         self._result = result
         self._options = options
         self._folder = Path(options.path())
-        self._pattern = re.compile(rf"part-\d+\.{options.format}")
-        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}")
+        self._pattern = re.compile(rf"part-\d+(-\d+)?\.{options.format}")
+        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.frame-\d+")
         self.name = f"{options.format} {self._folder.absolute()}"
         if self._folder.exists() and not self._folder.is_dir():
             raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
@@ -221,6 +255,19 @@ class FolderSink(Sink):
             _sync(path)
             _sync(self._folder)
 
+    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
+        """Let Spark write the files of a batch under a hidden name, and put them in their places."""
+        hidden = self._folder / f".frame-{batch_id:08}"
+        compression = self._options.text("compression", default="snappy").lower()
+        with writing(self._folder):
+            changes.write.mode("overwrite").option("compression", compression).parquet(f"file:{hidden.absolute()}")
+            check()
+            self._remove(re.compile(rf"part-{batch_id:08}-\d+\.parquet"))
+            for number, path in enumerate(sorted(hidden.glob("part-*.parquet"))):
+                path.replace(self._folder / f"part-{batch_id:08}-{number:05}.parquet")
+            shutil.rmtree(hidden)
+            _sync(self._folder)
+
     def _writer(self, path: Path) -> FileWriter:
         match self._options.format:
             case "csv":
@@ -234,7 +281,7 @@ class FolderSink(Sink):
             if self._folder.is_dir():
                 for path in self._folder.iterdir():
                     if pattern.fullmatch(path.name):
-                        path.unlink()
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class GrowingFile(Sink):
@@ -333,6 +380,13 @@ class CallbackSink(Sink):
         names = [column.name for column in target.columns]
         table = changes_table([batch], names, [column.type for column in target.columns], target.time)
         called(target.query.name, self._callback, table, batch_id)
+
+    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
+        """Call the function with a frame; it is computed as often as the function asks for it."""
+        function = self._callback
+        assert isinstance(function, FrameFunction), "a function that takes frames"
+        called(self._target.query.name, function.function, changes, batch_id)
+        check()
 
 
 def _opened(target: Target, output: Output, screen: Screen) -> Sink:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,69 +21,27 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
-from cql.source import NO_SPAN, Span
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
-from runtime.failures import NOWHERE, Places, callers, placed
-from runtime.formats import Rows
+from runtime.failures import callers
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
 from runtime.rows import is_sorted, order_by
 from runtime.spark.control import Control
+from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
-from runtime.spark.frames import with_named_sources
 from runtime.spark.idleness import IdleWatch
-from runtime.spark.inbox import Inbox
 from runtime.spark.labels import label
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.reading import LABELLED, read_control, read_feed
-from runtime.spark.record import Record, delays_of, feeds_of, source_name
-from runtime.spark.sources import SourceFrame, carrying, frame_source, source_frame
+from runtime.spark.record import Record, delays_of, feeds_of
+from runtime.spark.sources import SourceFrame, carrying
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.statistics import Figures
-
-Table = StreamDef | RelationDef
-
-BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", "xml"})
-"""The formats of files: what is there can be read to its end."""
-
-
-@dataclass(frozen=True)
-class Definitions:
-    """What is to be run: queries, and the tables that they read.
-
-    Tables that have no source are given, by their names in lower case: as streaming `frames`, or as `data`, all of
-    it; the others are pushed into `inboxes`.
-    """
-
-    catalog: Catalog
-    queries: Sequence[QueryDef]
-    frames: Mapping[str, DataFrame] = field(default_factory=dict)
-    data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
-    inboxes: Mapping[str, Inbox] = field(default_factory=dict)
-    places: Places = field(default_factory=lambda: NOWHERE)
-
-    def place(self, kind: str, name: str) -> Span:
-        """Return where in a script a table or query is defined."""
-        return self.places.get((kind, name.casefold()), NO_SPAN)
-
-    def table(self, name: str) -> Table:
-        """Return the definition of a table."""
-        table = self.catalog.table(name)
-        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
-        return table
-
-    def is_endless(self, name: str) -> bool:
-        """Tell whether a table has no end that could be read to."""
-        key, source = name.casefold(), self.table(name).source
-        if key in self.inboxes:
-            return self.inboxes[key].is_open
-        return key in self.frames or (source is not None and source.format not in BOUNDED)
 
 
 class Job:
@@ -231,8 +188,7 @@ class Job:
         for feed, (source, *_) in self._feeds.items():
             if source.time is None:
                 continue
-            with placed(definitions.place("table", source.table)):
-                found = self._source(definitions, source)
+            found = opened_source(self._spark, definitions, source)
             self._frames.append(found)
             reading = read_feed(self._task, feed, source.table, found.reader)
             pieces = pieces.unionAll(found.frame.mapInArrow(reading, schema))
@@ -241,16 +197,6 @@ class Job:
                 FragmentProcessor(self._task, stage), outputStructType=schema, outputMode="append", timeMode="none"
             )
         return pieces
-
-    def _source(self, definitions: Definitions, source: op.Source) -> SourceFrame:
-        table, on_bad_row = definitions.table(source.table), definitions.catalog.settings.on_bad_row
-        key, name = source.table.casefold(), source_name(table, source.epoch)
-        if key in definitions.frames:
-            frame = with_named_sources(definitions.frames[key], self._spark, name)
-            return frame_source(frame, table, on_bad_row)
-        if key in definitions.inboxes:
-            return definitions.inboxes[key].frame(self._spark, name)
-        return source_frame(self._spark, table, on_bad_row, name=name)
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""

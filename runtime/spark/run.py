@@ -1,8 +1,8 @@
-"""Runs queries on Spark: a job for each clock, their results to the sinks.
+"""Runs queries on Spark, in parts: a network for each clock, and queries without state each on its own.
 
-Queries on integer time, on TIMESTAMP time and on no clock at all are jobs of their own, because their instants cannot
-be compared. A checkpoint holds a folder for each of them; without one, a temporary folder does, for as long as the
-run takes.
+Queries on integer time, on TIMESTAMP time and on no clock at all are networks of their own, because their instants
+cannot be compared. A query without state whose stream no network reads is run by Spark alone. A checkpoint holds a
+folder for each part; without one, a temporary folder does, for as long as the run takes.
 """
 
 from __future__ import annotations
@@ -11,48 +11,36 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from cql.catalog import Catalog, External, QueryDef
+from cql import bound
+from cql.catalog import Catalog, External, QueryDef, StreamDef
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
+from planner.network import compile_definition
 from runtime.failures import NOWHERE, Places
 from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.spark.clusters import checkpoint_folder, prepare
-from runtime.spark.delivery import Delivery, Target
+from runtime.spark.definitions import Definitions
+from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target
 from runtime.spark.inbox import Inbox
-from runtime.spark.job import Definitions, Job
+from runtime.spark.job import Job
+from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
 from runtime.spark.progress import Progress
 from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
 
 _CLOCKS = {TimeDomain.INTEGER: "integer", TimeDomain.TIMESTAMP: "timestamp", None: "timeless"}
-
-
-FrameCallback = Callable[[DataFrame, int], None]
-"""A function of the user: takes the changes of a micro-batch, and its id, as those of `foreachBatch` do."""
-
-
-@dataclass(frozen=True)
-class FrameFunction:
-    """A function of the user, given tables of Arrow as frames of a session."""
-
-    spark: SparkSession
-    function: FrameCallback
-
-    def __call__(self, changes: pa.Table, batch_id: int) -> None:
-        self.function(self.spark.createDataFrame(changes), batch_id)
 
 
 class SparkRun:
@@ -89,14 +77,14 @@ class SparkRun:
         self._screen = Screen(out or sys.stdout)
         self._callbacks = dict(callbacks or {})
         self._live = live
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, Job | NativeJob] = {}
         self._deliveries: dict[str, Delivery] = {}
         self._definitions = Definitions(catalog, list(queries), frames or {}, data or {}, places=places)
         try:
             prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
-            for clock in self._planned:
-                self._open(clock)
+            for part in self._planned:
+                self._open(part)
         except BaseException:
             self.abort()
             raise
@@ -104,19 +92,40 @@ class SparkRun:
     # Building
 
     def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[Change, Definitions]]:
-        """Return what each clock's network becomes, and its part of the definitions; nothing has changed yet."""
+        """Return what each part becomes, with its definitions; nothing has changed yet."""
         planned: dict[str, tuple[Change, Definitions]] = {}
-        by_clock: dict[str, list[QueryDef]] = {name: [] for name in _CLOCKS.values() if self._record(name)}
-        for query in definitions.queries:
-            by_clock.setdefault(_CLOCKS[query.tree.time], []).append(query)
-        for clock, queries in by_clock.items():
-            before = self._record(clock)
+        for part, queries in self._divided(definitions).items():
+            before = self._record(part)
             change = changed(before, definitions.catalog, queries, buckets_of(self._spark))
             if before is not None and not adopt and change.is_any:
                 raise refused(self._root, before, change)
             inboxes = self._inboxes(definitions, change.record)
-            planned[clock] = change, replace(definitions, queries=queries, inboxes=inboxes)
+            planned[part] = change, replace(definitions, queries=queries, inboxes=inboxes)
         return planned
+
+    def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
+        """Return the queries of each part; queries stay where they are, if they can."""
+        known = [*_CLOCKS.values(), *(str(path.relative_to(self._root)) for path in self._root.glob("native/*"))]
+        members = {part: record.queries for part in known if (record := self._record(part)) is not None}
+        native = {query.name: self._native_stream(query, definitions) for query in definitions.queries}
+        readers: dict[str, set[str]] = {}
+        for query in definitions.queries:
+            for scan in bound.scans(query.tree):
+                readers.setdefault(scan.name, set()).add(query.name)
+        parts: dict[str, list[QueryDef]] = {part: [] for part in members}
+        for query in definitions.queries:
+            clock, own = _CLOCKS[query.tree.time], folder_name(query.name)
+            stream = native[query.name]
+            is_free = False
+            if stream is not None and query.name not in members.get(clock, ()):
+                others = readers[stream.name] - {query.name}
+                is_free = all(native[each] for each in others) and (not others or can_be_read_again(stream))
+            stays = stream is not None and own in members
+            parts.setdefault(own if is_free or stays else clock, []).append(query)
+        return parts
+
+    def _native_stream(self, query: QueryDef, definitions: Definitions) -> StreamDef | None:
+        return native_stream(query, compile_definition(query), definitions, query.name in self._callbacks)
 
     def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
@@ -131,18 +140,19 @@ class SparkRun:
                 found[key].put(definitions.data.get(key, ()))
         return found
 
-    def _record(self, clock: str) -> Record | None:
-        return Record.load(self._root / clock)
+    def _record(self, part: str) -> Record | None:
+        return Record.load(self._root / part)
 
-    def _open(self, clock: str) -> None:
-        """Open the sinks of a clock's queries."""
-        definitions = self._planned[clock][1]
+    def _open(self, part: str) -> None:
+        """Open the sinks of a part's queries."""
+        definitions = self._planned[part][1]
         targets = [self._target(query) for query in definitions.queries]
-        if clock in self._deliveries:
-            self._deliveries[clock].change(targets)
+        if part in self._deliveries:
+            self._deliveries[part].change(targets)
         else:
-            self._deliveries[clock] = Delivery(self._root / clock, targets, self._output, self._screen)
-            self._jobs[clock] = Job(self._spark, self._root / clock, self._deliveries[clock])
+            self._deliveries[part] = Delivery(self._root / part, targets, self._output, self._screen)
+            kind = Job if part in _CLOCKS.values() else NativeJob
+            self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part])
 
     def _target(self, query: QueryDef) -> Target:
         tree = query.tree
@@ -163,15 +173,15 @@ class SparkRun:
 
     def start(self) -> None:
         """Start all jobs; results are delivered as they come."""
-        for clock in self._planned:
-            self._start(clock)
+        for part in self._planned:
+            self._start(part)
 
-    def _start(self, clock: str) -> None:
-        change, definitions = self._planned[clock]
+    def _start(self, part: str) -> None:
+        change, definitions = self._planned[part]
         if definitions.queries:
-            self._jobs[clock].start(change.record, definitions)
+            self._jobs[part].start(change.record, definitions)
         else:
-            change.record.save(self._root / clock)
+            change.record.save(self._root / part)
 
     def begin(self) -> None:
         """Start, and read what has an end to that."""
@@ -233,22 +243,22 @@ class SparkRun:
         planned = self._plan(definitions, adopt=True)
         self._callbacks = dict(callbacks or {})
         self._definitions = definitions
-        touched = [clock for clock, (change, _) in planned.items() if change.is_any]
-        for clock in touched:
-            if clock in self._jobs:
-                self._jobs[clock].stop()
-            self._planned[clock] = planned[clock]
-            self._open(clock)
-            self._start(clock)
-        return [planned[clock][0] for clock in touched]
+        touched = [part for part, (change, _) in planned.items() if change.is_any]
+        for part in touched:
+            if part in self._jobs:
+                self._jobs[part].stop()
+            self._planned[part] = planned[part]
+            self._open(part)
+            self._start(part)
+        return [planned[part][0] for part in touched]
 
     def refresh(self, table: str) -> None:
         """Read a static relation again: queries see the difference from the next instant on."""
-        for clock, job in self._jobs.items():
+        for part, job in self._jobs.items():
             if job.reads(table):
                 job.stop()
                 job.refresh(table)
-                self._start(clock)
+                self._start(part)
 
     def push(self, table: str, rows: Rows) -> None:
         """Take rows of a table that has no source, and process them."""
@@ -336,24 +346,24 @@ class SparkRun:
         return any(query == each.name for each in self._definitions.queries)
 
     def progress(self) -> dict[str, Progress]:
-        """Return how far the jobs are, by clock."""
-        return {clock: job.progress() for clock, job in self._jobs.items() if self._planned[clock][1].queries}
+        """Return how far the jobs are, by part."""
+        return {part: job.progress() for part, job in self._jobs.items() if self._planned[part][1].queries}
 
     def statistics(self, query: str | None = None) -> list[Figures]:
         """Return the figures of all parts of the network, or of those that serve one query."""
         found: list[Figures] = []
-        for clock, (change, _) in self._planned.items():
+        for part, (change, _) in self._planned.items():
             plan = change.record.plan
             if query is None:
-                found += self._jobs[clock].statistics()
+                found += self._jobs[part].statistics()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in self._jobs[clock].statistics() if each.name in ids]
+                found += [each for each in self._jobs[part].statistics() if each.name in ids]
         return found
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""
         return [line for job in self._jobs.values() for line in job.losses()]
 
-    def _reading(self, table: str) -> list[Job]:
+    def _reading(self, table: str) -> list[Job | NativeJob]:
         return [job for job in self._jobs.values() if job.reads(table)]

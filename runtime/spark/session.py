@@ -101,6 +101,7 @@ NETWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
 )
 """What networks rely on: how state is kept, how instants are read, and that sources are known by name."""

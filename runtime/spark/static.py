@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,11 +22,9 @@ from runtime.failures import placed
 from runtime.formats import open_source
 from runtime.formats.result_files import writing
 from runtime.fragments.packing import batch_bytes
+from runtime.spark.definitions import Definitions
 from runtime.spark.sources import is_read_by_engine, source_frame
 from runtime.types import arrow_type
-
-if TYPE_CHECKING:
-    from runtime.spark.job import Definitions
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""What is to be run on Spark: queries, the tables that they read, and how Spark reads these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
+from cql.source import NO_SPAN, Span
+from planner import operators as op
+from runtime.failures import NOWHERE, Places, placed
+from runtime.formats import Rows
+from runtime.spark.frames import with_named_sources
+from runtime.spark.inbox import Inbox
+from runtime.spark.record import source_name
+from runtime.spark.sources import SourceFrame, frame_source, source_frame
+
+Table = StreamDef | RelationDef
+
+BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", "xml"})
+"""The formats of files: what is there can be read to its end."""
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What is to be run: queries, and the tables that they read.
+
+    Tables that have no source are given, by their names in lower case: as streaming `frames`, or as `data`, all of
+    it; the others are pushed into `inboxes`.
+    """
+
+    catalog: Catalog
+    queries: Sequence[QueryDef]
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
+    inboxes: Mapping[str, Inbox] = field(default_factory=dict)
+    places: Places = field(default_factory=lambda: NOWHERE)
+
+    def place(self, kind: str, name: str) -> Span:
+        """Return where in a script a table or query is defined."""
+        return self.places.get((kind, name.casefold()), NO_SPAN)
+
+    def table(self, name: str) -> Table:
+        """Return the definition of a table."""
+        table = self.catalog.table(name)
+        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        return table
+
+    def is_endless(self, name: str) -> bool:
+        """Tell whether a table has no end that could be read to."""
+        key, source = name.casefold(), self.table(name).source
+        if key in self.inboxes:
+            return self.inboxes[key].is_open
+        return key in self.frames or (source is not None and source.format not in BOUNDED)
+
+
+def opened_source(
+    spark: SparkSession, definitions: Definitions, source: op.Source, native: bool = False
+) -> SourceFrame:
+    """Return how Spark reads what feeds a source; with `native`, by Spark's own reader if it reads the same."""
+    table, on_bad_row = definitions.table(source.table), definitions.catalog.settings.on_bad_row
+    key, name = source.table.casefold(), source_name(table, source.epoch)
+    with placed(definitions.place("table", source.table)):
+        if key in definitions.frames:
+            return frame_source(with_named_sources(definitions.frames[key], spark, name), table, on_bad_row)
+        if key in definitions.inboxes:
+            return definitions.inboxes[key].frame(spark, name)
+        return source_frame(spark, table, on_bad_row, native=native, name=name)
