@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 def test_nothing_is_left_of_a_test_that_cleans_up(spark: SparkSession, tmp_path: Path) -> None:
     before = threading.enumerate()
-    rows = spark.readStream.name("rate").format("rate").load()
+    rows = spark.readStream.format("rate").load()
     rows.writeStream.foreachBatch(lambda batch, number: None).start().stop()
     threading.Thread(target=int).start()
     (tmp_path / "cql-spark-7.log").touch()
@@ -28,14 +28,7 @@ def test_nothing_is_left_of_a_test_that_cleans_up(spark: SparkSession, tmp_path:
 
 
 def test_queries_of_any_session_are_found_and_stopped(own_session: SparkSession, tmp_path: Path) -> None:
-    query = (
-        own_session.readStream.name("rate")
-        .format("rate")
-        .load()
-        .writeStream.format("noop")
-        .queryName("endless")
-        .start()
-    )
+    query = own_session.readStream.format("rate").load().writeStream.format("noop").queryName("endless").start()
     assert leftovers(threading.enumerate(), tmp_path) == ["the streaming query endless is still active"]
     assert not query.isActive
     assert leftovers(threading.enumerate(), tmp_path) == []
