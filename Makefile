@@ -9,6 +9,12 @@ NAME ?=
 FUZZ ?= 200000
 # Extra arguments for pytest: make test ARGS="-k binder -x"
 ARGS ?=
+# How many processes run tests; ARGS="-n 0" runs them in pytest's own.
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest
+# The tests that need Spark are a group for one process; without them, neighbours stay together.
+GROUPED := -n $(WORKERS) --dist loadgroup
+UNGROUPED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,10 +28,10 @@ help: ## list the targets
 setup: $(INSTALLED) java ## make .venv with all dependencies and see to Java 17+
 
 test: setup ## run all tests; ARGS="..." goes to pytest
-	@$(PY) -m pytest $(ARGS)
+	@$(PYTEST) $(GROUPED) $(ARGS)
 
 test-fast: $(INSTALLED) ## run the tests that need no Spark and no Java, without fuzzing
-	@$(PY) -m pytest -m "not spark and not fuzz" $(ARGS)
+	@$(PYTEST) $(UNGROUPED) -m "not spark and not fuzz" $(ARGS)
 
 lint: $(INSTALLED) ## check style (ruff), formatting (ruff) and types (mypy)
 	@$(PY) -m ruff check .
@@ -43,10 +49,10 @@ bench: setup ## list the benchmarks; NAME=frontend runs one
 	@$(PY) -m benchmarks $(NAME)
 
 golden: setup ## write the golden files anew (review them as a diff)
-	@$(PY) -m pytest -q -m golden --update-golden $(ARGS)
+	@$(PYTEST) -q -m golden --update-golden $(ARGS)
 
 fuzz: setup ## run the randomised tests longer; FUZZ=200000 inputs each
-	@CQL_FUZZ=$(FUZZ) $(PY) -m pytest -m fuzz --timeout=0 $(ARGS)
+	@CQL_FUZZ=$(FUZZ) $(PYTEST) $(GROUPED) -m fuzz --timeout=0 $(ARGS)
 
 package: $(INSTALLED) ## build the wheel, and cql.zip for executors, in dist
 	@tools/package.sh $(PY)

@@ -1,16 +1,30 @@
-"""What all tests share: golden files and the settings of randomised tests.
+"""What all tests share: golden files, the settings of randomised tests, and Spark.
 
 A golden file holds text that the project printed and a person reviewed. `golden(name, text)` compares `text`
 with `tests/golden/<name>`; `make golden` writes the files anew, to be reviewed as a diff.
+
+Tests run in several processes (pytest-xdist). Those marked `spark` are a group that one process works through, before
+anything else, so that there is one Spark and one JVM, started once; the other processes see to the rest meanwhile.
 """
 
+from __future__ import annotations
+
 import difflib
+import gc
 import os
-from collections.abc import Callable
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from tests.leftovers import leftovers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parent.parent
@@ -31,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEEN] = {}
+    if config.getoption("--update-golden") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("one process writes the golden files: `make golden`")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker("golden")
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests themselves are there to the end: looking at them takes a tenth of the time
+
+
+# Golden files
 
 
 @pytest.fixture
@@ -84,3 +109,39 @@ def _compare(path: Path, text: str) -> None:
 
 def _shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+# Spark
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of all tests in this process; a test that changes its settings changes them back."""
+    from runtime.spark.session import local_session
+
+    session = local_session(cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session with settings and tables of its own in the same Spark."""
+    yield spark.newSession()
+    spark.createDataFrame([], "nothing INT")  # makes the session of all tests the active one again
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test on Spark that leaves a query, a thread or a temporary checkpoint behind."""
+    if request.node.get_closest_marker("spark") is None:
+        yield
+        return
+    temporary = request.getfixturevalue("tmp_path_factory").mktemp("temporary")
+    before = threading.enumerate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        patch.setenv("TMPDIR", str(temporary))
+        yield
+    left = leftovers(before, temporary)
+    assert not left, "\n".join(left)

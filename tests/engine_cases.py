@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -58,18 +58,24 @@ class Case:
     delay: int
     functions: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def shared(self) -> Plan:
-        return combine([compile_query(name, tree) for name, tree in self.trees.items()])
+        return _plan(tuple(self.trees.items()), share=True)
 
-    @cached_property
+    @property
     def unshared(self) -> Plan:
-        return combine([compile_query(name, tree, share=False) for name, tree in self.trees.items()])
+        return _plan(tuple(self.trees.items()), share=False)
 
     @cached_property
     def expected(self) -> dict[str, Result]:
         """What the queries mean."""
         return {name: evaluate(tree, self.data, self.functions) for name, tree in self.trees.items()}
+
+
+@lru_cache(maxsize=4)
+def _plan(queries: tuple[tuple[str, Rel], ...], share: bool) -> Plan:
+    """Return the plan of a network; all setups of a case ask for one of two."""
+    return combine([compile_query(name, tree, share=share) for name, tree in queries])
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,7 @@ def _go_together(trees: Sequence[Rel]) -> bool:
 def _bound(rng: Random, texts: Mapping[str, str], known: Catalog) -> Case | None:
     try:
         trees = {name: cql.bind(text, known) for name, text in texts.items()}
-        plan = combine([compile_query(name, tree) for name, tree in trees.items()])
+        plan = _plan(tuple(trees.items()), share=True)
     except CqlError as error:
         assert {each.code for each in error.diagnostics} <= REFUSED, texts
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING
@@ -531,33 +531,21 @@ def test_every_scalar_function_has_a_meaning_and_an_example() -> None:
     assert {part.function for part in parts if isinstance(part, bound.Call)} == SCALARS.keys()
 
 
-@pytest.fixture
-def spark() -> Iterator[SparkSession]:
-    """A session with settings of its own, in a Spark that is stopped if it was started for it."""
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    started = running or SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    yield started.newSession()
-    if running is None:
-        started.stop()
-
-
 @pytest.mark.spark
-def test_spark_agrees(spark: SparkSession) -> None:
+def test_spark_agrees(own_session: SparkSession) -> None:
     """With ANSI mode off, that is: with it, Spark raises an error where we have NULL."""
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # compiling takes longer than computing
+    own_session.conf.set("spark.sql.session.timeZone", "UTC")
+    own_session.conf.set("spark.sql.ansi.enabled", "false")
+    own_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # compiling takes longer than computing
     row = ", ".join(f"{in_spark(value, type_text)} AS {name}" for name, (type_text, value) in COLUMNS.items())
-    spark.sql(f"SELECT {row}").createOrReplaceTempView("one")
+    own_session.sql(f"SELECT {row}").createOrReplaceTempView("one")
     # It writes a DECIMAL of 0 as 0E-18 unless in ANSI mode.
     compared = [e for e in AS_SPARK if "0 AS DECIMAL(20,18)" not in e]
     different = {}
     for at in range(0, len(compared), 60):
         some = compared[at : at + 60]
         items = [expression.replace("AS BYTE", "AS TINYINT").replace("\n", "\\n") for expression in some]
-        (found,) = spark.sql(f"SELECT {', '.join(items)} FROM one").collect()
+        (found,) = own_session.sql(f"SELECT {', '.join(items)} FROM one").collect()
         for expression, value in zip(some, found, strict=True):
             ours = canonical(AS_SPARK[expression])
             theirs = from_datetime(value) if isinstance(value, datetime.datetime) else canonical(value)

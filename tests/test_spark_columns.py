@@ -7,8 +7,7 @@ range. The engine itself is judged by the definition (`tests/test_engine_express
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
@@ -66,31 +65,12 @@ AT_ONCE = 150
 """How many expressions one job computes."""
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[SparkSession]:
-    """Spark, stopped afterwards if it was started for this file."""
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    session = running or builder.config("spark.pyspark.python", sys.executable).getOrCreate()
-    yield session
-    if running is None:
-        session.stop()
-
-
-@pytest.fixture
-def spark(started: SparkSession) -> SparkSession:
-    return started.newSession()
-
-
 @pytest.fixture(params=SETTINGS)
-def any_spark(started: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
+def any_spark(own_session: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
     """A session with each of the settings."""
-    session = started.newSession()
     for name, value in SETTINGS[request.param].items():
-        session.conf.set(name, value)
-    return session
+        own_session.conf.set(name, value)
+    return own_session
 
 
 @dataclass(frozen=True)

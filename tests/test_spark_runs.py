@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from runtime.spark.session import local_session
 from tests.spark_runs import run_on_spark, with_files
 
 pytestmark = pytest.mark.spark
 
 NETWORKS = int(os.environ.get("CQL_FUZZ", "10"))
 """How many random networks are tried."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_session()
-    yield session
-    session.stop()
 
 
 @pytest.mark.fuzz

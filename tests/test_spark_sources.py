@@ -6,7 +6,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -43,13 +43,6 @@ from runtime.spark.sources import (
 
 ROOT = Path(__file__).parent.parent
 Table = StreamDef | RelationDef
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_session()
-    yield session
-    session.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -436,10 +429,13 @@ def test_an_archive_is_used_when_it_has_been_written(monkeypatch: pytest.MonkeyP
 def test_the_session_of_the_user_is_used_and_checked(spark: SparkSession) -> None:
     assert local_session() is spark
     check_session(spark)
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    with pytest.raises(CqlError, match=r"spark.sql.session.timeZone = Europe/Berlin, and the runtime needs UTC"):
-        local_session()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    zone = "spark.sql.session.timeZone"
+    spark.conf.set(zone, "Europe/Berlin")
+    try:
+        with pytest.raises(CqlError, match=f"{zone} = Europe/Berlin, and the runtime needs UTC"):
+            local_session()
+    finally:
+        spark.conf.set(zone, "UTC")
 
 
 @pytest.mark.spark
