@@ -7,14 +7,32 @@ old for the garbage collector, which Spark runs after each task.
 from __future__ import annotations
 
 import gc
+from importlib import import_module
+
+LOADED = (
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pyspark.sql.streaming.list_state_client",
+    "pyspark.sql.streaming.map_state_client",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "pyspark.sql.streaming.value_state_client",
+    "pyspark.worker",
+    "runtime.formats",
+    "runtime.spark.inbox",
+    "runtime.spark.processor",
+    "runtime.spark.reading",
+)
+"""What tasks import."""
 
 
 def main() -> None:
     """Load what tasks need, and serve as Spark's own daemon does."""
     from pyspark import daemon
 
-    import runtime.spark.preloaded  # noqa: F401
-
+    for name in LOADED:
+        import_module(name)
     gc.collect()
     gc.freeze()
     daemon.manager()

@@ -1,1 +1,0 @@
-"""Everything that tasks import, in one place: importing this module loads it."""
