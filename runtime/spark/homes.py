@@ -9,6 +9,7 @@ only ever save time.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import uuid
@@ -105,4 +106,12 @@ class Home:
             connection.send(done)
 
 
-HOME = Home()
+_homes: dict[int, Home] = {}
+
+
+def home() -> Home:
+    """Return the home of this process; one that was loaded before a fork is not ours."""
+    if os.getpid() not in _homes:
+        _homes.clear()
+        _homes[os.getpid()] = Home()
+    return _homes[os.getpid()]

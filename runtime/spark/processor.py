@@ -19,7 +19,7 @@ from runtime.fragments.layout import level_of
 from runtime.fragments.packing import RESULTS, Piece, bytes_batch
 from runtime.fragments.state import load_worker
 from runtime.fragments.worker import Worker
-from runtime.spark.homes import HOME, Done, Name
+from runtime.spark.homes import Done, Name, home
 from runtime.spark.sources import carrying
 from runtime.spark.task import Task
 
@@ -56,13 +56,13 @@ class FragmentProcessor(StatefulProcessor):
     def _processed(self, name: Name, pieces: list[Piece]) -> Done:
         kept = self._position.get()
         position = None if kept is None else json.loads(kept[0])
-        done = None if position is None else HOME.run_anywhere(name, position, pieces)
+        done = None if position is None else home().run_anywhere(name, position, pieces)
         if done is not None:
             return done
         worker = self._made(name, position)
         with carrying():
             try:
-                return HOME.run(name, worker, pieces)
+                return home().run(name, worker, pieces)
             except UserFunctionFailed as failure:
                 raise explained(failure, self._task.callers, worker.executor.plan, self._task.places) from None
 
