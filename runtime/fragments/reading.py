@@ -43,7 +43,10 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        made = dict.fromkeys(self._sources, read)
+        return self.pack_made(dict.fromkeys(self._sources, read), place)
+
+    def pack_made(self, made: dict[str, ChangeBatch], place: str) -> Iterator[Piece]:
+        """Yield rows as pieces, given the sources or, if that has been done, what the operators make of them."""
         for edge in self._edges:
             batch = self._made(edge.producer, made)
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):

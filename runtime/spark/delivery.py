@@ -131,6 +131,8 @@ class Delivery:
             sink.resume(self._record.progress(name, sink.name))
         for name in self._targets.keys() - sinks.keys():
             self._record.forget(name)
+        if self._targets:
+            self._record.save()
         self._sinks = sinks
         self._targets = {target.query.name: target for target in targets}
 

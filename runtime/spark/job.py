@@ -33,9 +33,10 @@ from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
 from runtime.spark.idleness import IdleWatch
 from runtime.spark.labels import label
+from runtime.spark.prefixes import prefixed
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
-from runtime.spark.reading import LABELLED, read_control, read_feed
+from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sources import SourceFrame, carrying
 from runtime.spark.static import StaticTables
@@ -190,13 +191,23 @@ class Job:
                 continue
             found = opened_source(self._spark, definitions, source)
             self._frames.append(found)
-            reading = read_feed(self._task, feed, source.table, found.reader)
-            pieces = pieces.unionAll(found.frame.mapInArrow(reading, schema))
+            pieces = pieces.unionAll(self._packed(feed, source.table, found, definitions))
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
                 FragmentProcessor(self._task, stage), outputStructType=schema, outputMode="append", timeMode="none"
             )
         return pieces
+
+    def _packed(self, feed: str, table: str, found: SourceFrame, definitions: Definitions) -> DataFrame:
+        """Return the rows of a table as pieces; what stands above it is done by Spark if the rows are in its hands."""
+        schema = from_arrow_schema(LABELLED)
+        on_bad_row = definitions.catalog.settings.on_bad_row
+        native = found.native
+        lowered = None if native is None else prefixed(self._task.layout, feed, native, on_bad_row)
+        if lowered is None:
+            return found.frame.mapInArrow(read_feed(self._task, feed, table, found.reader), schema)
+        frame, reader = lowered
+        return frame.mapInArrow(read_prefixed(self._task, feed, table, reader), schema)
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from time import perf_counter
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from cql.catalog import QueryDef, StreamDef
@@ -21,9 +21,9 @@ from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.formats.line_formats import free_names
 from runtime.local import losses_text
-from runtime.spark.columns import lowered, lowered_predicate
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
 from runtime.spark.delivery import Delivery
+from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.record import Record
 from runtime.spark.sources import BAD, INSTANT, SourceFrame, carrying
@@ -47,7 +47,7 @@ def native_stream(
     has_types = all(column.type.kind not in _NO_SPARK_TYPE for column in output.columns)
     if not isinstance(stream, StreamDef) or not (is_given and has_types and (goes_to_files or has_function)):
         return None
-    return None if _steps(compiled.operators) is None else stream
+    return None if steps_of(compiled.operators) is None else stream
 
 
 def can_be_read_again(stream: StreamDef) -> bool:
@@ -62,26 +62,6 @@ def folder_name(query: str) -> str:
     ('native/hot', 'native/a%2fb')
     """
     return "native/" + re.sub(r"[^\w-]", lambda found: f"%{ord(found[0]):02x}", query)
-
-
-def _steps(operators: tuple[op.Operator, ...]) -> tuple[Column, list[Column]] | None:
-    """Return the condition and the columns of a query over the columns of its source; None if Spark has none."""
-    source = operators[0]
-    columns: list[Column] = [f.col(f"c{at}") for at in range(len(source.columns))]
-    condition = f.lit(True)
-    for operator in operators[1:]:
-        match operator:
-            case op.Select():
-                holds = lowered_predicate(operator.predicates, columns)
-                if holds is None:
-                    return None
-                condition = condition & holds
-            case op.Project():
-                made = [lowered(item, columns) for item in operator.items]
-                columns = [column for column in made if column is not None]
-                if len(columns) < len(made):
-                    return None
-    return condition, columns
 
 
 class NativeJob:
@@ -168,7 +148,7 @@ class NativeJob:
     def _changes(self, frame: DataFrame) -> DataFrame:
         """Return the results for some rows: instant, sign and columns."""
         assert self._plan is not None, "the job has been started"
-        steps = _steps(self._plan.operators)
+        steps = steps_of(self._plan.operators)
         assert steps is not None, "the query can be native"
         condition, columns = steps
         names = [column.name for column in self._plan.operators[-1].columns]

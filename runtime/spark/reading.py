@@ -11,6 +11,7 @@ from cql.source import NO_SPAN
 from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import FeedReader
+from runtime.spark.prefixes import PrefixReader
 from runtime.spark.sources import PartReader, carrying
 from runtime.spark.task import Task
 
@@ -36,6 +37,21 @@ def read_feed(task: Task, feed: str, table: str, rows: PartReader) -> Arrow:
                     yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
             except UserFunctionFailed as failure:
                 raise explained(failure, task.callers, task.layout.plan, task.places) from None
+
+    return pack
+
+
+def read_prefixed(task: Task, feed: str, table: str, rows: PrefixReader) -> Arrow:
+    """Return the function that packs what Spark has made of the rows of a table."""
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
+        partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
+            for number, read in enumerate(rows.reads(batches)):
+                place = f"{read.place}/{partition:08}/{number:08}"
+                yield from _as_batches(task, reader.pack_made(dict(read.made), place))
+                yield from _as_batches(task, reader.time(read.instants, read.skipped, place))
 
     return pack
 

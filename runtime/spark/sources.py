@@ -359,7 +359,7 @@ class ColumnReader:
         intake = Intake(self.layout, self.on_bad_row)
         place, seen = "", 0
         for batch in batches:
-            for run in _runs(batch):
+            for run in place_runs(batch):
                 here = run.column(PLACE)[0].as_py()
                 seen = seen if here == place else 0
                 place, before = here, intake.skipped
@@ -384,7 +384,7 @@ class ColumnReader:
         return Chunk(file, "row", [array for array, _ in values], bad, lambda: numbers, raw, malformed)
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def place_runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the parts of a batch that have one place each."""
     first = 0
     for end in pc.run_end_encode(batch.column(PLACE)).run_ends.to_pylist() if len(batch) else ():
