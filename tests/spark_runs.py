@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import Catalog, External, QueryDef, RelationDef, StreamDef
 from planner import operators as op
@@ -92,12 +92,18 @@ def _table(table: Table, part: Sequence[Element]) -> pa.Table:
 
 
 def run_on_spark(
-    spark: SparkSession, catalog: Catalog, queries: Sequence[QueryDef], checkpoint: Path | None = None
+    spark: SparkSession,
+    catalog: Catalog,
+    queries: Sequence[QueryDef],
+    checkpoint: Path | None = None,
+    frames: Mapping[str, DataFrame] | None = None,
 ) -> dict[str, Result]:
-    """Return what queries yield on Spark, netted per instant."""
+    """Return what queries yield on Spark, netted per instant; `frames` are read as far as they go now."""
     kept = [query.model_copy(update={"sink": External(format="memory", options={})}) for query in queries]
-    with SparkRun(spark, catalog, kept, checkpoint=checkpoint) as run:
-        run.drain()
+    with SparkRun(spark, catalog, kept, checkpoint=checkpoint, frames=frames) as run:
+        run.start()
+        run.process_available()
+        run.close_instants()
         batches = run.results
     return {name: Result(_netted(writer.batches)) for name, writer in batches.items()}
 
