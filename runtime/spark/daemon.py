@@ -20,6 +20,7 @@ LOADED = (
     "pyspark.sql.streaming.value_state_client",
     "pyspark.worker",
     "runtime.formats",
+    "runtime.spark.buckets",
     "runtime.spark.inbox",
     "runtime.spark.processor",
     "runtime.spark.reading",

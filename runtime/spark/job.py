@@ -38,6 +38,7 @@ from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.record import Record, delays_of, feeds_of
+from runtime.spark.sent import Sent
 from runtime.spark.sources import SourceFrame, carrying
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
@@ -69,7 +70,8 @@ class Job:
         self._last_message = ""
         self.counters.begin(record.plan)
         static = self._static.contents(self._spark, record.plan.sources, definitions)
-        self._task = self._made_task(record, definitions, static.packed)
+        self._task = task = self._made_task(record, definitions, static.packed)
+        self._sent = Sent.of(task.network, task)
         record = record.model_copy(update={"static": static.versions})
         if self._control.last().get("ended"):
             self._control.tell({"resumed": self._control.last()["ended"]})
@@ -176,7 +178,7 @@ class Job:
             layout=layout,
             functions=functions,
             callers=callers(definitions.queries),
-            places=definitions.places,
+            places=dict(definitions.places),
             static=static,
             labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
         )
@@ -184,7 +186,7 @@ class Job:
     def _pieces(self, stages: int, definitions: Definitions) -> DataFrame:
         """Return the frame that ends in the results."""
         schema = from_arrow_schema(LABELLED)
-        pieces = self._control.frame(self._spark).mapInArrow(read_control(self._task), schema)
+        pieces = self._control.frame(self._spark).mapInArrow(read_control(self._sent), schema)
         self._frames = []
         for feed, (source, *_) in self._feeds.items():
             if source.time is None:
@@ -194,7 +196,7 @@ class Job:
             pieces = pieces.unionAll(self._packed(feed, source.table, found, definitions))
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
-                FragmentProcessor(self._task, stage), outputStructType=schema, outputMode="append", timeMode="none"
+                FragmentProcessor(self._sent, stage), outputStructType=schema, outputMode="append", timeMode="none"
             )
         return pieces
 
@@ -205,9 +207,9 @@ class Job:
         native = found.native
         lowered = None if native is None else prefixed(self._task.layout, feed, native, on_bad_row)
         if lowered is None:
-            return found.frame.mapInArrow(read_feed(self._task, feed, table, found.reader), schema)
+            return found.frame.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
         frame, reader = lowered
-        return frame.mapInArrow(read_prefixed(self._task, feed, table, reader), schema)
+        return frame.mapInArrow(read_prefixed(self._sent, feed, table, reader), schema)
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""

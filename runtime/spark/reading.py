@@ -12,6 +12,7 @@ from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import FeedReader
 from runtime.spark.prefixes import PrefixReader
+from runtime.spark.sent import Sent
 from runtime.spark.sources import PartReader, carrying
 from runtime.spark.task import Task
 
@@ -21,10 +22,11 @@ LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
 """Pieces as Spark sees them."""
 
 
-def read_feed(task: Task, feed: str, table: str, rows: PartReader) -> Arrow:
+def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arrow:
     """Return the function that reads and packs the rows of a table for the sources that a feed is for."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = sent.get()
         reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
@@ -41,10 +43,11 @@ def read_feed(task: Task, feed: str, table: str, rows: PartReader) -> Arrow:
     return pack
 
 
-def read_prefixed(task: Task, feed: str, table: str, rows: PrefixReader) -> Arrow:
+def read_prefixed(sent: Sent[Task], feed: str, table: str, rows: PrefixReader) -> Arrow:
     """Return the function that packs what Spark has made of the rows of a table."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = sent.get()
         reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
@@ -56,10 +59,11 @@ def read_prefixed(task: Task, feed: str, table: str, rows: PrefixReader) -> Arro
     return pack
 
 
-def read_control(task: Task) -> Arrow:
+def read_control(sent: Sent[Task]) -> Arrow:
     """Return the function that hands control messages, each a JSON text with the name of its file, to all places."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = sent.get()
         for batch in batches:
             for name, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield from _as_batches(

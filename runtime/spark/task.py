@@ -1,8 +1,4 @@
-"""What all tasks of a network need to know, sent to them with the code.
-
-Spark hands it to every task anew. A process that has had it before keeps it, and whatever was made from it, under the
-name of the network.
-"""
+"""What all tasks of a network need to know; `runtime/spark/sent.py` takes it there."""
 
 from __future__ import annotations
 
@@ -10,17 +6,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pyspark import cloudpickle
-
 from runtime.failures import Places
 from runtime.fragments.layout import Layout
 
 Made = TypeVar("Made")
-
-_known: dict[str, Task] = {}
-"""The tasks that this process has seen, by network."""
-
-MOST_KNOWN = 16
 
 
 @dataclass(frozen=True)
@@ -44,15 +33,3 @@ class Task:
             self._made[name] = make()
         found: Made = self._made[name]
         return found
-
-    def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
-        fields = (self.layout, self.functions, self.callers, dict(self.places), self.static, self.labels)
-        return _received, (self.network, cloudpickle.dumps(fields))
-
-
-def _received(network: str, fields: bytes) -> Task:
-    if network not in _known:
-        while len(_known) >= MOST_KNOWN:
-            del _known[next(iter(_known))]
-        _known[network] = Task(network, *cloudpickle.loads(fields))
-    return _known[network]

@@ -1,0 +1,84 @@
+"""A bucket in a task: its pieces, its state in Spark's store, and its worker.
+
+Spark groups the pieces of a micro-batch by fragment and bucket and keeps, for each of these groups, the chunks of
+the worker's state and its position. The worker itself is used where it is, if what Spark kept says that nobody else
+has gone on since; otherwise it is made anew from the chunks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runtime.failures import UserFunctionFailed, explained
+from runtime.fragments.layout import level_of
+from runtime.fragments.packing import RESULTS, Piece, bytes_batch
+from runtime.fragments.state import load_worker
+from runtime.fragments.worker import Worker
+from runtime.spark.homes import Done, Name, home
+from runtime.spark.sources import carrying
+from runtime.spark.task import Task
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """What Spark keeps of a bucket: chunks of bytes by name, and a position as JSON."""
+
+    chunks: Any
+    kept_position: Any
+
+    def position(self) -> dict[str, Any] | None:
+        """Return the position after the last micro-batch, None before the first."""
+        kept = self.kept_position.get()
+        found: dict[str, Any] | None = None if kept is None else json.loads(kept[0])
+        return found
+
+    def fill(self, worker: Worker, position: dict[str, Any]) -> None:
+        """Bring a fresh worker to where the one before was; what no part of the network needs any more is removed."""
+        chunks = {key[0]: bytes_batch(value[0]) for key, value in self.chunks.iterator()}
+        for unused in load_worker(worker, chunks, position):
+            self.chunks.removeKey((unused,))
+
+    def save(self, done: Done) -> None:
+        """Write what has changed."""
+        for name in done.drop:
+            if self.chunks.containsKey((name,)):
+                self.chunks.removeKey((name,))
+        for name, chunk in done.put.items():
+            self.chunks.updateValue((name,), (chunk,))
+        self.kept_position.update((json.dumps(done.position),))
+
+
+def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Yield what a bucket makes of its pieces, at its stage; before that they are passed on."""
+    frames = list(rows)
+    fragment, bucket = str(frames[0]["fragment"].iloc[0]), int(frames[0]["bucket"].iloc[0])
+    if fragment == RESULTS or level_of(fragment) > stage:
+        yield from frames
+        return
+    pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
+    done = _done(task, (task.network, fragment, bucket), state, pieces)
+    state.save(done)
+    made = pd.DataFrame(done.sent, columns=list(Piece._fields))
+    made.insert(0, "label", [task.labels[piece.fragment, piece.bucket] for piece in done.sent])
+    yield made
+
+
+def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Done:
+    position = state.position()
+    done = None if position is None else home().run_anywhere(name, position, pieces)
+    if done is not None:
+        return done
+    _, fragment, bucket = name
+    worker = Worker(task.layout, fragment, bucket, task.functions, task.static)
+    if position is not None:
+        state.fill(worker, position)
+    with carrying():
+        try:
+            return home().run(name, worker, pieces)
+        except UserFunctionFailed as failure:
+            raise explained(failure, task.callers, worker.executor.plan, task.places) from None
