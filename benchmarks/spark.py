@@ -308,7 +308,8 @@ class Bench:
     def frames(self, feeds: Sequence[Feed]) -> dict[str, DataFrame]:
         """Return the streams as native Spark reads them."""
         return {
-            feed.name: self.spark.readStream.schema("k int, v double, ts timestamp")
+            feed.name: self.spark.readStream.name(feed.name)
+            .schema("k int, v double, ts timestamp")
             .option("maxFilesPerTrigger", feed.per_batch)
             .parquet(str(self.folder(feed)))
             for feed in feeds
@@ -330,6 +331,7 @@ class Bench:
             self.recorder.recording() as batches,
             SparkRun(self.spark, session.catalog, queries, checkpoint=run.checkpoint) as network,
         ):
+            network._spark.streams.addListener(self.recorder)
             network.drain()
         return replace(run, batches=batches)
 
