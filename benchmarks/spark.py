@@ -1,9 +1,9 @@
 """Networks on Spark beside native Structured Streaming: rows per second, small batches, state, longer windows, start.
 
-Both sides read the same generated Parquet files, in micro-batches of 2 million rows (4 files), in one session with
+Both sides read the same generated Parquet files, in micro-batches of 2 million rows (4 files), in one JVM with
 the settings of `cql run` (RocksDB with changelogs as the state store, a shuffle partition for each core), and write
 Parquet files. Sides take turns. The first micro-batches of every run are left out; rows per second are those of the
-median of all others. Of several Spark queries at work together, the time counts during which all were warm.
+median of the others, and for several queries together those of the whole time after all of them were warm.
 Native stream-stream joins are so slow that they get a tenth of the rows; ours are run on those too, for the answers.
 
 Answers are compared up to the last window that native Spark has closed; a difference is printed, in capitals, and
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,7 @@ class Case:
     """What native Spark, if it is too slow for the streams, reads instead."""
     warm: int = 1
     """How many micro-batches of each run are left out."""
+    turns: int = TURNS
 
     @property
     def batch_rows(self) -> int:
@@ -171,7 +173,7 @@ def cases() -> dict[str, Case]:
         ),
         "b": Case("b  sliding aggregate, 1 s / 100 ms", 2.5, stream, [sliding]),
         "c": Case("c  tumbling aggregate, 1 s", 1, stream, [grouped("1 Second", "1 Second", *total)]),
-        "d": Case("d  8 queries over one stream", 3, [Feed("a", 1000, files=12)], eight),
+        "d": Case("d  8 queries over one stream", 3, stream, eight, turns=1),
         "e": Case("e  filter and project", 0.9, stream, [filtered("v > 0.5", 2)]),
     }
 
@@ -271,7 +273,7 @@ class Run:
     @property
     def rate(self) -> float:
         """Rows of the streams per second, each counted once, however many queries read it."""
-        if len(self.batches) == 1:
+        if len(self.case.queries) == 1:
             return self.case.batch_rows / statistics.median(self.seconds)
         begin = max(batches[self.case.warm - 1].end for batches in self.batches)
         end = max(batches[-1].end for batches in self.batches)
@@ -372,8 +374,8 @@ def differences(native: Run, ours: Run) -> list[str]:
         tables = [dataset.dataset(folder).to_table() for folder in folders]
         until = pc.max(_instants(tables[0]))
         wanted, given = (_summary(table.filter(pc.less_equal(_instants(table), until))) for table in tables)
-        names = wanted.keys() & given.keys()
-        if not all(np.isclose(wanted[name], given[name], rtol=1e-9) for name in names):
+        is_same = all(np.isclose(wanted[name], given[name], rtol=1e-9) for name in wanted)
+        if not is_same or not wanted["rows"]:
             found.append(f"{query.cql}: {wanted} in native Spark, {given} in ours")
     return found
 
@@ -384,9 +386,10 @@ def _instants(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _summary(table: pa.Table) -> dict[str, float]:
-    """Return the number of rows and the sum of each column of numbers."""
-    numbers = [name for name in table.column_names if name not in ("ts", "op")]
-    return {"rows": table.num_rows, **{name: pc.sum(table[name]).as_py() or 0 for name in numbers}}
+    """Return the number of rows and the sum of each column."""
+    columns = {name: table[name] for name in table.column_names if name != "op"}
+    columns["ts"] = pc.subtract(_instants(table), BEGIN)
+    return {"rows": table.num_rows, **{name: pc.sum(column).as_py() or 0 for name, column in columns.items()}}
 
 
 # State
@@ -457,21 +460,19 @@ def _age(folder: Path) -> None:
 # Tables
 
 
-def _rates(bench: Bench, chosen: Sequence[Case]) -> None:
-    heads = ("rows per second", "native", "ours", "ratio", "target", "answers")
-    print(f"{heads[0]:<36}{heads[1]:>12}{heads[2]:>12}{heads[3]:>8}{heads[4]:>8}{heads[5]:>10}")
-    for case in chosen:
-        few = replace(case, feeds=case.few or case.feeds)
-        native, ours, ours_of_few, wrong = [], [], [], []
-        for _ in range(TURNS):
-            expected, found = bench.native(few), bench.ours(few)
-            wrong = differences(expected, found)
-            native.append(expected.rate)
-            ours_of_few.append(found.rate)
-            ours.append(bench.ours(case).rate if case.few else found.rate)
-        _rate(case.name, native, ours, case.target, wrong)
-        if case.few:
-            _rate(f"   {few.batch_rows:,} rows at a time for both", native, ours_of_few, None, wrong)
+def _rates(bench: Bench, case: Case) -> None:
+    few = replace(case, feeds=case.few or case.feeds)
+    native, ours, ours_of_few = [], [], []
+    wrong: list[str] = []
+    for _ in range(case.turns):
+        expected, found = bench.native(few), bench.ours(few)
+        wrong = wrong or differences(expected, found)
+        native.append(expected.rate)
+        ours_of_few.append(found.rate)
+        ours.append(bench.ours(case).rate if case.few else found.rate)
+    _rate(case.name, native, ours, case.target, wrong)
+    if case.few:
+        _rate(f"   {few.batch_rows:,} rows at a time for both", native, ours_of_few, None, wrong)
 
 
 def _rate(name: str, native: Sequence[float], ours: Sequence[float], target: float | None, wrong: list[str]) -> None:
@@ -538,18 +539,22 @@ def _start(root: Path) -> None:
 
 def main() -> None:
     """Run the benchmark and print its tables."""
-    wanted = [each for each in os.environ.get("CQL_BENCH", "").split(",") if each]
     with tempfile.TemporaryDirectory(prefix="cql-bench-") as name:
         root = Path(name)
-        bench = Bench(local_session(), root)
+        spark = local_session()
+        bench = Bench(spark, root)
         known = cases()
-        _rates(bench, [case for letter, case in known.items() if letter in wanted or not wanted])
-        others: dict[str, Callable[[], None]] = {
-            "limits": lambda: _limits(bench, known["b"].feeds),
-            "small": lambda: _small(bench, known["b"].queries[0]),
-            "long": lambda: _long(bench),
-            "start": lambda: _start(root),
+        parts: dict[str, Callable[[], None]] = {
+            **{letter: partial(_rates, bench, case) for letter, case in known.items()},
+            "limits": partial(_limits, bench, known["b"].feeds),
+            "small": partial(_small, bench, known["b"].queries[0]),
+            "long": partial(_long, bench),
+            "start": partial(_start, root),
         }
-        for each, show in others.items():
-            if each in wanted or not wanted:
+        wanted = os.environ.get("CQL_BENCH", ",".join(parts)).split(",")
+        cores = spark.sparkContext.defaultParallelism
+        print(f"Spark {spark.version} on {cores} cores, in micro-batches of {known['b'].batch_rows:,} rows\n")
+        print(f"{'rows per second':<36}{'native':>12}{'ours':>12}{'ratio':>8}{'target':>8}{'answers':>10}", flush=True)
+        for part, show in parts.items():
+            if part in wanted:
                 show()
