@@ -1,7 +1,7 @@
 """Networks on Spark beside native Structured Streaming: rows per second, small batches, state, longer windows, start.
 
 Both sides read the same generated Parquet files, in micro-batches of 2 million rows (4 files), in one JVM with
-the settings of `cql run` (RocksDB with changelogs as the state store, a shuffle partition for each core), and write
+the settings of networks (RocksDB with changelogs as the state store, a shuffle partition for each core), and write
 Parquet files. Sides take turns. The first micro-batches of every run are left out; rows per second are those of the
 median of the others, and for several queries together those of the whole time after all of them were warm.
 Native stream-stream joins are so slow that they get a tenth of the rows; ours are run on those too, for the answers.
@@ -47,7 +47,7 @@ from pyspark.sql.streaming.listener import (
 
 from cql.session import Session
 from runtime.spark.run import SparkRun
-from runtime.spark.session import local_session
+from runtime.spark.session import local_session, network_session
 
 TURNS = 2
 BEGIN = 1_700_000_000_000_000
@@ -541,7 +541,7 @@ def main() -> None:
     """Run the benchmark and print its tables."""
     with tempfile.TemporaryDirectory(prefix="cql-bench-") as name:
         root = Path(name)
-        spark = local_session()
+        spark = network_session(local_session())
         bench = Bench(spark, root)
         known = cases()
         parts: dict[str, Callable[[], None]] = {
