@@ -53,7 +53,7 @@ TURNS = 2
 BEGIN = 1_700_000_000_000_000
 ROW_BYTES = 4 + 8 + 8
 PATIENCE = 60.0
-"""How many seconds Spark may take to report the end of a query."""
+"""For how many seconds to wait for what a JVM does after a run."""
 
 Frames = Mapping[str, DataFrame]
 Native = Callable[[Frames], DataFrame]
@@ -451,10 +451,19 @@ def started(root: Path) -> tuple[float, float]:
     return first, time.perf_counter() - begin
 
 
-def _age(folder: Path) -> None:
-    """Let the class archive of a run look as old as it is when the next one follows a minute later."""
+def _wait_for_archive(folder: Path) -> None:
+    """Wait for the class archive that the JVM of a run leaves after the run has ended, and let it look a minute old."""
+    end = time.monotonic() + PATIENCE
+    size = -1
+    while time.monotonic() < end and (size <= 0 or size != _size_of(folder)):
+        size = _size_of(folder)
+        time.sleep(1)
     for path in folder.rglob("*.jsa*"):
         os.utime(path, (time.time() - 60, time.time() - 60))
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.jsa*"))
 
 
 # Tables
@@ -530,7 +539,7 @@ def _long(bench: Bench) -> None:
 
 def _start(root: Path) -> None:
     first = started(root)
-    _age(root / "cache")
+    _wait_for_archive(root / "cache")
     second = started(root)
     print(f"\n{'cql run of three rows':<36}{'first time':>12}{'second':>12}")
     for name, *seconds in zip(("first line of results after", "ended after"), first, second, strict=True):
