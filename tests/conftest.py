@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.leftovers import leftovers
+from tests.leftovers import is_spark_running, leftovers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,11 +54,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker("golden")
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("loadgroup", False):
+        grouped = all(item.nodeid.endswith("@spark") for item in session.items if item.get_closest_marker("spark"))
+        assert grouped, "this pytest-xdist does not group the tests of this pytest, so Spark would be started twice"
     gc.freeze()  # the tests themselves are there to the end: looking at them takes a tenth of the time
 
 
@@ -133,9 +138,11 @@ def own_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test on Spark that leaves a query, a thread or a temporary checkpoint behind."""
+    """Fails a test on Spark that leaves something behind, and any other test that starts Spark."""
     if request.node.get_closest_marker("spark") is None:
+        was_running = is_spark_running()
         yield
+        assert was_running or not is_spark_running(), "a test that starts Spark is marked `spark`"
         return
     temporary = request.getfixturevalue("tmp_path_factory").mktemp("temporary")
     before = threading.enumerate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Collection
@@ -12,6 +13,12 @@ PREFIX = "cql-"
 
 GRACE = 5.0
 """For how many seconds threads may be ending."""
+
+
+def is_spark_running() -> bool:
+    """Tell whether this process has started Spark."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
 
 
 def leftovers(before: Collection[threading.Thread], temporary: Path) -> list[str]:
