@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from runtime.spark.run import SparkRun
-from runtime.spark.session import local_session
 
 # The last bid, and the last ask, come in micro-batches of their own.
 BID_FILES = [BIDS[:2], BIDS[2:4], BIDS[4:]]
@@ -37,13 +35,6 @@ REGISTER QUERY last AS SELECT auction, price FROM bid [Rows 2];
 REGISTER QUERY totals AS SELECT auction, COUNT(*) AS n, MAX(price) AS best FROM bid [Range 4 Seconds] GROUP BY auction;
 REGISTER QUERY recent AS SELECT Rstream(v) FROM tick [Range 1 Minute];
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_session()
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")
