@@ -17,6 +17,7 @@ import pytest
 import cql
 from cql import engine as engine_module
 from cql.engine import Change, Engine, Query
+from cql.errors import Code, fail
 from cql.session import Listing
 from runtime import memory
 
@@ -55,9 +56,21 @@ def test_the_engine_is_loaded_when_it_is_asked_for() -> None:
         _ = cql.Motor  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", [Engine, lambda: Engine(object()), lambda: Engine(object(), local=True)])
-def test_spark_is_not_there_yet(make: Any) -> None:
-    assert code_of(make) == "NOT_AVAILABLE"
+@pytest.mark.parametrize("given", [{"spark": object()}, {"checkpoint": "kept"}])
+def test_a_local_engine_takes_nothing_of_spark(given: dict[str, Any]) -> None:
+    assert code_of(lambda: Engine(**given, local=True)) == "BAD_DEFINITION"
+
+
+def test_spark_is_needed_when_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_session() -> None:
+        raise fail(Code.NOT_AVAILABLE, "Spark needs Java")
+
+    monkeypatch.setattr("runtime.spark.session.local_session", no_session)
+    engine = Engine()
+    engine.execute(BID)
+    query = engine.register("query", "SELECT price FROM bid")
+    assert code_of(engine.start) == "NOT_AVAILABLE"
+    assert code_of(query.snapshot) == "BAD_DEFINITION", "it has not been started"
 
 
 # Data
