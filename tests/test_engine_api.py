@@ -396,3 +396,14 @@ def test_definitions_that_make_no_sense_change_nothing(engine: Engine) -> None:
     engine.execute("CREATE RELATION r (k INT)")
     engine.register("q", "SELECT k FROM r")
     assert code_of(engine.start) == "BAD_DEFINITION"
+
+
+def test_an_rstream_works_for_what_it_says_and_not_for_the_time_that_passes(engine: Engine) -> None:
+    """Listing the ticks from the first element of any query, or between two elements, would take gigabytes."""
+    engine.execute("CREATE STREAM a (k INT, t INT) TIMESTAMP BY t; CREATE STREAM b (k INT, t INT) TIMESTAMP BY t")
+    engine.register("other", "SELECT k FROM b")
+    spoken = engine.register("spoken", "Rstream(SELECT k FROM a [Range 2])")
+    engine.push("b", [(0, -2_000_000_000)])
+    engine.push("a", [(1, 5), (2, 2_000_000_000)])
+    engine.stop()
+    assert changes(spoken) == [(5, "+", 1), (6, "+", 1), (2_000_000_000, "+", 2)]
