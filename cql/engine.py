@@ -159,15 +159,27 @@ class Engine:
         self._follow(before)
 
     def _follow(self, before: list[QueryDef]) -> None:
-        """Let a network that runs on Spark follow a change of the registered queries."""
+        """Let a network that runs on Spark follow a change of the registered queries.
+
+        If it cannot, they are what they were before.
+        """
         now = list(self.catalog.queries.values())
-        self._callbacks = {query.name: self._callbacks[query.name] for query in now if query.name in self._callbacks}
         network = self._network
         if network is not None and before != now:
-            frames, data = self._given(self._frames), self._all_data()
-            self._guarded(
-                lambda: network.change(self.catalog, now, frames=frames, data=data, callbacks=self._callbacks)
-            )
+            frames, data, callbacks = self._given(self._frames), self._all_data(), self._callbacks
+            try:
+                to = network.next_network(self.catalog, now, frames=frames, data=data, callbacks=callbacks)
+            except CqlError:
+                self.catalog.queries = {query.name.casefold(): query for query in before}
+                self._forget_callbacks()
+                raise
+            self._guarded(lambda: network.change(to))
+        self._forget_callbacks()
+
+    def _forget_callbacks(self) -> None:
+        """Forget the functions of queries that are not registered any more."""
+        names = {query.name for query in self.catalog.queries.values()}
+        self._callbacks = {name: function for name, function in self._callbacks.items() if name in names}
 
     def query(self, name: str) -> Query:
         """Return a registered query."""

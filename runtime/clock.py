@@ -127,7 +127,7 @@ class SourceClock:
         running = [each.until for each in own if not (each.has_ended or each.is_idle)]
         if running:
             return min(running)
-        if any(each.is_idle for each in own):
+        if not all(each.has_ended for each in own):
             return max(each.until for each in own)
         lasts = [each.last for each in own if each.last is not None]
         return max(lasts, default=BEGINNING if own else 0) + 1

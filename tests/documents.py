@@ -8,6 +8,7 @@
 | `sql error E401` | has to fail, with this code and no other; changes nothing |
 | `stream` | run on a catalog of its own; has to be recognised as a STREAM script; `stream run` as with `sql` |
 | `python` | executed; the blocks of a document share their names, and `sql` uses their variable `catalog` |
+| `python spark` | the same, with a session of Spark, in the folder of `console` |
 | `python submitted` | compiled; `tests/test_spark_cluster.py` submits it to a cluster, with the command before it |
 | `console` | commands of cql after `$`, run on Spark, and what they print; those of a document share a folder with |
 | | the last `sql` as `script.cql` |
@@ -69,6 +70,10 @@ class Block:
     @property
     def language(self) -> str:
         return self.words[0] if self.words else "text"
+
+    @property
+    def needs_spark(self) -> bool:
+        return self.language == "console" or self.words == ("python", "spark")
 
 
 @dataclass
@@ -174,22 +179,28 @@ class Document:
             if block.words[1:] == ("submitted",):
                 self._printed = self._printed_below(at)
                 return None
-            with contextlib.redirect_stdout(printed):
+            is_on_spark = block.words[1:] == ("spark",)
+            where = self._on_spark() if is_on_spark else contextlib.nullcontext()
+            with contextlib.redirect_stdout(printed), where:
                 exec(code, self.namespace)
         except Exception:
             return traceback.format_exc()
         self._printed = printed.getvalue()
         return None
 
-    def _console(self, at: int) -> str | None:
+    def _on_spark(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in a folder that blocks may write to, with a session of Spark."""
         from runtime.spark.session import local_session
 
         local_session(cores=2)
-        shown, printed = self.blocks[at].text, io.StringIO()
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory()
             shutil.copytree(FOLDER, self._folder.name, dirs_exist_ok=True)
-        with contextlib.chdir(self._folder.name):
+        return contextlib.chdir(self._folder.name)
+
+    def _console(self, at: int) -> str | None:
+        shown, printed = self.blocks[at].text, io.StringIO()
+        with self._on_spark():
             scripts = [block.text for block in self.blocks[:at] if block.language == "sql"]
             Path("script.cql").write_text("".join(scripts[-1:]), encoding="utf-8")
             for line in shown.splitlines():

@@ -31,7 +31,7 @@ def document(path: Path) -> Document:
 def needs_spark(path: Path, at: int) -> list[pytest.MarkDecorator]:
     """Return the mark of blocks that run on Spark, and of those after them: blocks run from top to bottom."""
     before = document(path).blocks[: at + 1]
-    return [pytest.mark.spark] if any(block.language == "console" for block in before) else []
+    return [pytest.mark.spark] if any(block.needs_spark for block in before) else []
 
 
 EVERY_BLOCK = [
@@ -43,7 +43,9 @@ every_document = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.na
 
 
 @pytest.mark.parametrize(("path", "at"), EVERY_BLOCK)
-def test_a_block_does_what_the_document_says(path: Path, at: int) -> None:
+def test_a_block_does_what_the_document_says(path: Path, at: int, request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
     found = document(path)
     problem = found.problem(at)
     if problem:

@@ -17,6 +17,7 @@ import pytest
 import cql
 from cql import engine as engine_module
 from cql.engine import Change, Engine, Query
+from cql.errors import Code, fail
 from cql.session import Listing
 from runtime import memory
 
@@ -55,9 +56,21 @@ def test_the_engine_is_loaded_when_it_is_asked_for() -> None:
         _ = cql.Motor  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", [Engine, lambda: Engine(object()), lambda: Engine(object(), local=True)])
-def test_spark_is_not_there_yet(make: Any) -> None:
-    assert code_of(make) == "NOT_AVAILABLE"
+@pytest.mark.parametrize("given", [{"spark": object()}, {"checkpoint": "kept"}])
+def test_a_local_engine_takes_nothing_of_spark(given: dict[str, Any]) -> None:
+    assert code_of(lambda: Engine(**given, local=True)) == "BAD_DEFINITION"
+
+
+def test_spark_is_needed_when_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_session() -> None:
+        raise fail(Code.NOT_AVAILABLE, "Spark needs Java")
+
+    monkeypatch.setattr("runtime.spark.session.local_session", no_session)
+    engine = Engine()
+    engine.execute(BID)
+    query = engine.register("query", "SELECT price FROM bid")
+    assert code_of(engine.start) == "NOT_AVAILABLE"
+    assert code_of(query.snapshot) == "BAD_DEFINITION", "it has not been started"
 
 
 # Data
@@ -383,3 +396,14 @@ def test_definitions_that_make_no_sense_change_nothing(engine: Engine) -> None:
     engine.execute("CREATE RELATION r (k INT)")
     engine.register("q", "SELECT k FROM r")
     assert code_of(engine.start) == "BAD_DEFINITION"
+
+
+def test_an_rstream_works_for_what_it_says_and_not_for_the_time_that_passes(engine: Engine) -> None:
+    """Listing the ticks from the first element of any query, or between two elements, would take gigabytes."""
+    engine.execute("CREATE STREAM a (k INT, t INT) TIMESTAMP BY t; CREATE STREAM b (k INT, t INT) TIMESTAMP BY t")
+    engine.register("other", "SELECT k FROM b")
+    spoken = engine.register("spoken", "Rstream(SELECT k FROM a [Range 2])")
+    engine.push("b", [(0, -2_000_000_000)])
+    engine.push("a", [(1, 5), (2, 2_000_000_000)])
+    engine.stop()
+    assert changes(spoken) == [(5, "+", 1), (6, "+", 1), (2_000_000_000, "+", 2)]

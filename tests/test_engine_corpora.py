@@ -115,13 +115,13 @@ def test_nexmark_answer(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize("path", sorted((CORPUS / "nexmark").glob("*.cql")), ids=lambda path: path.stem)
 def test_nexmark_script_runs(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(CORPORA / "nexmark")
-    if needed_functions(path.read_text("utf-8")) or _reads_elsewhere(path):
+    if needed_functions(path.read_text("utf-8")) or reads_elsewhere(path):
         pytest.skip("it needs more than the corpora have")
     code = cli.main(["run", str(path), "--engine", "local", "--output", "jsonl"])
     assert (code, capsys.readouterr().err) == (0, "")
 
 
-def _reads_elsewhere(path: Path) -> bool:
+def reads_elsewhere(path: Path) -> bool:
     sources = (table.source for table in inputs(defined(path)) if table.source)
     return any(not Path(source.options["path"]).exists() for source in sources)
 

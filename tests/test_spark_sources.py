@@ -28,7 +28,14 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.spark import session as session_module
-from runtime.spark.session import check_java, check_session, local_session
+from runtime.spark.session import (
+    NETWORK_SETTINGS,
+    buckets_of,
+    check_java,
+    check_session,
+    local_session,
+    network_session,
+)
 from runtime.spark.sources import (
     ColumnReader,
     FileReader,
@@ -365,6 +372,11 @@ def test_an_error_survives_as_a_part_of_other_errors() -> None:
             "NOT_AVAILABLE",
             "Spark runs another Python than this one: Python in worker has different version: 3.12",
         ),
+        (
+            "Python worker failed to connect back.",
+            "NOT_AVAILABLE",
+            "a Python process of Spark did not start within ten seconds",
+        ),
     ],
 )
 def test_errors_of_spark_in_words(text: str, code: str, message: str) -> None:
@@ -426,16 +438,28 @@ def test_an_archive_is_used_when_it_has_been_written(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.spark
-def test_the_session_of_the_user_is_used_and_checked(spark: SparkSession) -> None:
+def test_the_session_of_the_process_is_used(spark: SparkSession) -> None:
     assert local_session() is spark
-    check_session(spark)
-    zone = "spark.sql.session.timeZone"
-    spark.conf.set(zone, "Europe/Berlin")
-    try:
-        with pytest.raises(CqlError, match=f"{zone} = Europe/Berlin, and the runtime needs UTC"):
-            local_session()
-    finally:
-        spark.conf.set(zone, "UTC")
+
+
+def test_a_session_of_another_spark_is_refused() -> None:
+    class Other:
+        version = "3.5.0"
+
+    with pytest.raises(CqlError, match=r"the session runs Spark 3.5.0, and PySpark .* is installed"):
+        check_session(Other())  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_networks_have_a_session_beside_the_users(own_session: SparkSession) -> None:
+    own_session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    own_session.conf.set("spark.sql.shuffle.partitions", "5")
+    beside = network_session(own_session)
+    assert {key: beside.conf.get(key) for key in NETWORK_SETTINGS} == NETWORK_SETTINGS
+    assert own_session.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    assert buckets_of(own_session) == 5
+    own_session.conf.set("spark.sql.shuffle.partitions", "200")
+    assert buckets_of(own_session) == 2, "Spark's default says nothing; there is one for each core"
 
 
 @pytest.mark.spark

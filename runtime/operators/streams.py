@@ -167,10 +167,8 @@ class RStream(Operator):
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         self._stub.take_in(batch)
-        ticks = self._ticks(self.spoken_until, self.until)
-        made = empty_batch(self.types, self.until)
-        if len(ticks):
-            made = self._contents(ticks)
+        since = max(self.spoken_until, self.context.clock.earliest)
+        made = empty_batch(self.types, self.until) if since >= self.until else self._contents(since, self.until)
         self.spoken_until = self.until
         self._stub.forget_before(self.until)
         return made
@@ -178,26 +176,25 @@ class RStream(Operator):
     def load(self, chunks: ChunkSets) -> None:
         self.spoken_until = self.until
 
-    def _contents(self, ticks: Ints) -> ChangeBatch:
-        """Return the rows that are there at some instants, once for each."""
+    def _contents(self, since: int, until: int) -> ChangeBatch:
+        """Return the rows that are there at the instants of a stretch of time, once for each.
+
+        Where it speaks at every tick, these are not listed: between two rows there may be billions of them.
+        """
         store = self._stub.store
         positions = np.arange(store.base, self._stub.seen)
-        start, end = self._stub.lifetimes(positions)
-        first, last = np.searchsorted(ticks, start), np.searchsorted(ticks, end)
+        start, end = (np.clip(times, since, until) for times in self._stub.lifetimes(positions))
+        ticks = None if self.node.every_tick else self._ticks(since, until)
+        first, last = (start, end) if ticks is None else (np.searchsorted(ticks, start), np.searchsorted(ticks, end))
         present = np.flatnonzero(last > first)
         owner, at = expand_ranges(first[present], (last - first)[present])
         rows = positions[present][owner]
-        made = ChangeBatch(store.rows(rows), ticks[at], None, self._stub.weights(rows), self.until)
-        return as_elements(made)
+        instants = at if ticks is None else ticks[at]
+        return as_elements(ChangeBatch(store.rows(rows), instants, None, self._stub.weights(rows), until))
 
     def _ticks(self, since: int, until: int) -> Ints:
-        """Return the instants of a stretch of time at which it speaks."""
+        """Return the instants of a stretch of time at which elements or slides make it speak."""
         clock = self.context.clock
-        since = max(since, clock.earliest)
-        if since >= until:
-            return np.empty(0, np.int64)
-        if self.node.every_tick:
-            return np.arange(since, until)
         found = [self._slides(tick, since, until) for tick in self.node.clock if tick.slide is not None]
         found += [clock.instants(tick.source, since, until) for tick in self.node.clock if tick.slide is None]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)

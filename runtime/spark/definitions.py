@@ -12,6 +12,7 @@ from cql.source import NO_SPAN, Span
 from planner import operators as op
 from runtime.failures import NOWHERE, Places, placed
 from runtime.formats import Rows
+from runtime.spark.delivery import FrameCallback
 from runtime.spark.frames import with_named_sources
 from runtime.spark.inbox import Inbox
 from runtime.spark.record import source_name
@@ -28,7 +29,7 @@ class Definitions:
     """What is to be run: queries, and the tables that they read.
 
     Tables that have no source are given, by their names in lower case: as streaming `frames`, or as `data`, all of
-    it; the others are pushed into `inboxes`.
+    it; the others are pushed into `inboxes`. `callbacks` are functions that take results, by query.
     """
 
     catalog: Catalog
@@ -36,6 +37,7 @@ class Definitions:
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
     inboxes: Mapping[str, Inbox] = field(default_factory=dict)
+    callbacks: Mapping[str, FrameCallback] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: NOWHERE)
 
     def place(self, kind: str, name: str) -> Span:

@@ -405,6 +405,14 @@ def _opened(target: Target, output: Output, screen: Screen) -> Sink:
     return GrowingFile(result, options) if options.format == "stream" else FolderSink(result, options)
 
 
+def check_targets(targets: Sequence[Target], output: Output, screen: Screen) -> None:
+    """Raise if the sinks of some queries cannot be opened together; nothing is written."""
+    _check_apart(targets)
+    for target in targets:
+        with placed(target.place):
+            _opened(target, output, screen)
+
+
 def _check_apart(targets: Sequence[Target]) -> None:
     """Raise if two queries write to one path: of two results, one would be lost."""
     seen: dict[str, str] = {}

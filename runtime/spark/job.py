@@ -75,8 +75,7 @@ class Job:
         record = record.model_copy(update={"static": static.versions})
         if self._control.last().get("ended"):
             self._control.tell({"resumed": self._control.last()["ended"]})
-        if static.news:
-            self._control.tell({"static": static.news})
+        news = self._control.tell({"static": static.news}) if static.news else ""
         self._spark.conf.set("spark.sql.shuffle.partitions", str(record.buckets))
         with translated():
             pieces = self._pieces(record.stages, definitions)
@@ -87,6 +86,12 @@ class Job:
             names = self._timed
             self._idle_watch = IdleWatch(names, timeout, self._tell_idle)
             self._idle_watch.start()
+        self._wait_until_told(news)
+
+    def _wait_until_told(self, message: str) -> None:
+        """Wait until a control message has taken effect."""
+        if self._query is not None:
+            self._query.wait_for(lambda: self.counters.told >= message)
 
     def _tell_idle(self, tables: list[str]) -> None:
         self._control.tell({"idle": tables})
@@ -102,7 +107,7 @@ class Job:
         if read_all:
             self._query.process_available()
         self._last_message = message = self._control.tell({"ended": self._timed})
-        self._query.wait_for(lambda: self.counters.told >= message)
+        self._wait_until_told(message)
         self.stop()
 
     def process_available(self) -> None:
@@ -112,7 +117,7 @@ class Job:
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""
-        self._control.tell({"heartbeats": {table.casefold(): instant}})
+        self._wait_until_told(self._control.tell({"heartbeats": {table.casefold(): instant}}))
 
     def refresh(self, table: str) -> None:
         """Let a static relation be read again when the job is started the next time."""

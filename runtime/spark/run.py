@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -30,8 +30,8 @@ from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.spark.clusters import checkpoint_folder, prepare
-from runtime.spark.definitions import Definitions
-from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target
+from runtime.spark.definitions import Definitions, opened_source
+from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target, check_targets
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
@@ -41,6 +41,14 @@ from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
 
 _CLOCKS = {TimeDomain.INTEGER: "integer", TimeDomain.TIMESTAMP: "timestamp", None: "timeless"}
+
+
+@dataclass(frozen=True)
+class NextNetwork:
+    """What a run is to go on with: all definitions, and the parts that change."""
+
+    definitions: Definitions
+    parts: Mapping[str, tuple[Change, Definitions]]
 
 
 class SparkRun:
@@ -75,11 +83,12 @@ class SparkRun:
         self._root = checkpoint_folder(checkpoint or Path(tempfile.mkdtemp(prefix="cql-")))
         self._output: Output = output
         self._screen = Screen(out or sys.stdout)
-        self._callbacks = dict(callbacks or {})
         self._live = live
         self._jobs: dict[str, Job | NativeJob] = {}
         self._deliveries: dict[str, Delivery] = {}
-        self._definitions = Definitions(catalog, list(queries), frames or {}, data or {}, places=places)
+        self._definitions = Definitions(
+            catalog, list(queries), frames or {}, data or {}, callbacks=callbacks or {}, places=places
+        )
         try:
             prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
@@ -96,7 +105,7 @@ class SparkRun:
         planned: dict[str, tuple[Change, Definitions]] = {}
         for part, queries in self._divided(definitions).items():
             before = self._record(part)
-            change = changed(before, definitions.catalog, queries, buckets_of(self._spark))
+            change = changed(before, definitions.catalog, queries, buckets_of(self._user_session))
             if before is not None and not adopt and change.is_any:
                 raise refused(self._root, before, change)
             inboxes = self._inboxes(definitions, change.record)
@@ -125,7 +134,7 @@ class SparkRun:
         return parts
 
     def _native_stream(self, query: QueryDef, definitions: Definitions) -> StreamDef | None:
-        return native_stream(query, compile_definition(query), definitions, query.name in self._callbacks)
+        return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
 
     def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
@@ -146,7 +155,7 @@ class SparkRun:
     def _open(self, part: str) -> None:
         """Open the sinks of a part's queries."""
         definitions = self._planned[part][1]
-        targets = [self._target(query) for query in definitions.queries]
+        targets = [self._target(query, definitions) for query in definitions.queries]
         if part in self._deliveries:
             self._deliveries[part].change(targets)
         else:
@@ -154,12 +163,12 @@ class SparkRun:
             kind = Job if part in _CLOCKS.values() else NativeJob
             self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part])
 
-    def _target(self, query: QueryDef) -> Target:
+    def _target(self, query: QueryDef, definitions: Definitions) -> Target:
         tree = query.tree
         if self._live and query.sink is None:
             query = query.model_copy(update={"sink": External(format="memory", options={})})
-        place = self._definitions.place("query", query.name)
-        callback = self._callbacks.get(query.name)
+        place = definitions.place("query", query.name)
+        callback = definitions.callbacks.get(query.name)
         return Target(
             query,
             tree.schema,
@@ -225,7 +234,7 @@ class SparkRun:
         for job in self._jobs.values():
             job.process_available()
 
-    def change(
+    def next_network(
         self,
         catalog: Catalog,
         queries: Iterable[QueryDef],
@@ -233,24 +242,34 @@ class SparkRun:
         frames: Mapping[str, DataFrame] | None = None,
         data: Mapping[str, Sequence[Rows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
-    ) -> list[Change]:
-        """Go on with another set of queries, and return what became of the network.
+    ) -> NextNetwork:
+        """Return what the network becomes with another set of queries; raises if that cannot be run.
+
+        Nothing has changed yet: `change` does it.
+        """
+        definitions = Definitions(catalog, list(queries), frames or {}, data or {}, callbacks=callbacks or {})
+        planned = self._plan(definitions, adopt=True)
+        parts = {part: (change, own) for part, (change, own) in planned.items() if change.is_any}
+        for change, own in parts.values():
+            check_targets([self._target(query, own) for query in own.queries], self._output, self._screen)
+            for source in change.record.plan.sources:
+                if source.time is not None:
+                    opened_source(self._spark, own, source)
+        return NextNetwork(definitions, parts)
+
+    def change(self, to: NextNetwork) -> None:
+        """Go on with another set of queries.
 
         Jobs whose queries stay the same are not touched. The others stop between two micro-batches and go on from
         their checkpoints: queries that stay miss nothing and repeat nothing.
         """
-        definitions = Definitions(catalog, list(queries), frames or {}, data or {})
-        planned = self._plan(definitions, adopt=True)
-        self._callbacks = dict(callbacks or {})
-        self._definitions = definitions
-        touched = [part for part, (change, _) in planned.items() if change.is_any]
-        for part in touched:
+        self._definitions = to.definitions
+        for part, planned in to.parts.items():
             if part in self._jobs:
                 self._jobs[part].stop()
-            self._planned[part] = planned[part]
+            self._planned[part] = planned
             self._open(part)
             self._start(part)
-        return [planned[part][0] for part in touched]
 
     def refresh(self, table: str) -> None:
         """Read a static relation again: queries see the difference from the next instant on."""
@@ -279,7 +298,6 @@ class SparkRun:
         """Say that nothing before an instant comes from a table any more."""
         for job in self._reading(table):
             job.heartbeat(table, instant)
-            job.process_available()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""
