@@ -101,6 +101,7 @@ class Job:
             return
         if read_all:
             self._query.process_available()
+            self.check()
         self._last_message = message = self._control.tell({"ended": self._timed})
         self._query.wait_for(lambda: self.counters.told >= message)
         self.stop()
