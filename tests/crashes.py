@@ -150,7 +150,7 @@ Wanted = Callable[[Traces, Traces], bool]
 
 @dataclass(frozen=True)
 class Aim:
-    """When to kill: after how much has been committed since the start, at which step, and how long after it."""
+    """When to kill: at which step, and how long after it."""
 
     name: str
     wanted: Wanted
@@ -228,6 +228,7 @@ class Run:
 class Kill:
     """A run that was killed: what was aimed at, whether only the driver was, and what it has left."""
 
+    run: Run
     aim: Aim
     driver_only: bool
     left: Traces
@@ -237,13 +238,13 @@ class Kill:
         return f"{whom} killed {self.aim.name}: {self.left.step}"
 
 
-def killed(script: Path, checkpoint: Path, out: Path, aim: Aim, driver_only: bool, rng: random.Random) -> Kill:
+def killed(
+    script: Path, checkpoint: Path, out: Path, aside: Path, aim: Aim, driver_only: bool, rng: random.Random
+) -> Kill:
     """Start a run, or let it go on from its checkpoint, and kill it.
 
-    If only the driver is killed, its JVM has the time until the next run is under way to end by itself.
+    If only the driver is killed, its JVM ends by itself while the next run is starting already.
     """
-    aside = checkpoint.with_name("aside")
-    aside.mkdir(exist_ok=True)
     start = traces(checkpoint, out)
     run = Run(script, checkpoint, aside)
     try:
@@ -255,4 +256,4 @@ def killed(script: Path, checkpoint: Path, out: Path, aim: Aim, driver_only: boo
         raise
     left = traces(checkpoint, out)
     assert has_come and was_at_work, f"the run ended before it was killed {aim.name}: {start}, {left}"
-    return Kill(aim, driver_only, left)
+    return Kill(run, aim, driver_only, left)
