@@ -32,6 +32,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
+from runtime.spark.control import Control
 from runtime.spark.run import SparkRun
 
 ROOT = Path(__file__).parent.parent
@@ -219,6 +220,14 @@ def test_a_checkpoint_that_is_damaged_or_of_another_version_is_refused(made: Non
         path.write_text(whole)
     assert run(FROM_CSV + TOTALS, "--checkpoint", "c") == (0, "")
     assert [row["total"] for row in written() if row["op"] == "+"] == [10, 30]
+
+
+def test_what_a_crash_has_left_of_a_message_is_none() -> None:
+    control = Control(Path("control"))
+    Path("control/.00000000.txt").write_text('{"ended": ["b')
+    assert control.last() == {}
+    assert control.tell({"idle": ["bid"]}) == "00000000.txt"
+    assert control.last() == {"idle": ["bid"]}
 
 
 def test_a_checkpoint_serves_one_network_at_a_time(spark: SparkSession) -> None:
