@@ -7,6 +7,8 @@ INSTALLED := .venv/.installed
 
 NAME ?=
 FUZZ ?= 200000
+CRASHES ?= 20
+SOAK_MINUTES ?= 30
 # Extra arguments for pytest: make test ARGS="-k binder -x"
 ARGS ?=
 # How many processes run tests; ARGS="-n 0" runs them in pytest's own.
@@ -18,7 +20,7 @@ UNGROUPED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java test test-fast lint format demo bench golden fuzz package lock clean
+.PHONY: help setup java test test-fast lint format demo bench golden fuzz crash soak package lock clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -53,6 +55,12 @@ golden: setup ## write the golden files anew (review them as a diff)
 
 fuzz: setup ## run the randomised tests longer; FUZZ=200000 inputs each
 	@CQL_FUZZ=$(FUZZ) $(PYTEST) $(GROUPED) -m fuzz --timeout=0 $(ARGS)
+
+crash: setup ## kill a run on Spark at CRASHES=20 moments and compare its files with a run without
+	@CQL_CRASHES=$(CRASHES) $(PYTEST) -q -s tests/test_spark_crash.py $(ARGS)
+
+soak: setup ## run queries on endless input for SOAK_MINUTES=30 and say whether memory stays flat
+	@$(PY) tools/soak.py $(SOAK_MINUTES)
 
 package: $(INSTALLED) ## build the wheel, and cql.zip for executors, in dist
 	@tools/package.sh $(PY)

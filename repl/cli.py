@@ -100,7 +100,8 @@ def _run_script(options: argparse.Namespace, settings: Settings) -> int:
             script.carry_out(outcome, session.catalog)
         script.start(session.catalog)
     except CqlError as error:
-        return _report(error.within(source))
+        is_placed = any(each.span != NO_SPAN for each in error.diagnostics)
+        return _report(error.within(source if is_placed else Source(source.name, "")))
     return DONE
 
 

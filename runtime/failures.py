@@ -35,8 +35,8 @@ def placed(place: Span) -> Iterator[None]:
 class UserFunctionFailed(Exception):
     """Code of a user that raised, or returned what is no value of its type; it ends the run.
 
-    As far as that is known, `values` are those of the row that triggered it, in the order of its columns, and
-    `operator` is where in the plan it happened.
+    As far as that is known, `values` are those of the row that triggered it, and `operator` is where in the plan it
+    happened; `columns` are the names of the values, if they are not those of that operator's inputs.
     """
 
     def __init__(self, function: str, arguments: Sequence[Any], cause: Exception) -> None:
@@ -46,6 +46,7 @@ class UserFunctionFailed(Exception):
         self.cause = cause
         self.values: tuple[Any, ...] = ()
         self.operator: str | None = None
+        self.columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         given = ", ".join(map(repr, self.arguments))
@@ -78,11 +79,11 @@ def explained(
 
 def _row_text(failure: UserFunctionFailed, plan: Plan | None) -> str:
     """Return in words the row that made a function fail; nothing if it is not known."""
-    if plan is None or failure.operator not in plan.by_id:
-        return ""
-    inputs = plan.by_id[failure.operator].inputs
-    names = [column.name for edge in inputs for column in plan.by_id[edge.operator].columns]
-    if len(names) != len(failure.values):
+    names = failure.columns
+    if plan is not None and failure.operator in plan.by_id:
+        inputs = plan.by_id[failure.operator].inputs
+        names = tuple(column.name for edge in inputs for column in plan.by_id[edge.operator].columns)
+    if not names or len(names) != len(failure.values):
         return ""
     row = zip(names, failure.values, strict=True)
     return ", on the row " + ", ".join(f"{name} = {value!r}" for name, value in row)

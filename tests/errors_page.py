@@ -104,6 +104,10 @@ FIXES = {
         "Correct the function: the message says which arguments it failed on. It has to return a value of its type, "
         "or None for NULL."
     ),
+    Code.OTHER_CHECKPOINT: (
+        "Start from a new checkpoint, or stop the network that uses this one. A checkpoint of other queries can be "
+        "adopted: `cql run --adopt` lets those that are the same go on, and the others begin anew."
+    ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
@@ -115,6 +119,7 @@ ELSEWHERE = {
     Code.BAD_FILE: "tests of the readers",
     Code.CANNOT_WRITE: "tests of the writers",
     Code.FUNCTION_FAILED: "tests of the Python API",
+    Code.OTHER_CHECKPOINT: "tests of failures on Spark",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

@@ -222,7 +222,7 @@ def refused(call: Callable[[], object]) -> tuple[str, str]:
 def test_a_checkpoint_serves_one_network_at_a_time() -> None:
     first = Delivery(Path("c"), [])
     code, message = refused(lambda: Delivery(Path("c"), []))
-    assert code == "CANNOT_WRITE"
+    assert code == "OTHER_CHECKPOINT"
     assert message.startswith(f"the checkpoint 'c' is in use by process {os.getpid()} on ")
     first.finish()
     Delivery(Path("c"), []).abort()

@@ -19,6 +19,7 @@ from planner.codec import ExprField
 from planner.plan import Plan
 from planner.state import edge_key
 from runtime.batch import Columns, Ints
+from runtime.failures import UserFunctionFailed
 from runtime.operators.base import evaluate_all
 from runtime.rows import row_codes
 
@@ -126,12 +127,17 @@ class Router:
     def __init__(self, layout: Layout, edge: Edge, functions: Mapping[str, object]) -> None:
         self._count = layout.bucket_count(edge.to) if edge.keys else 1
         self._keys_of = evaluate_all(edge.keys, functions)
+        self._names = tuple(column.name for column in layout.plan.by_id[edge.producer].columns)
 
     def buckets(self, columns: Columns, length: int) -> Sequence[tuple[int, Ints | None]]:
         """Return the buckets that rows go to, with the positions of the rows; None stands for all."""
         if self._count == 1:
             return ((0, None),) if length else ()
-        codes = row_codes(self._keys_of(columns, length), length).codes
+        try:
+            codes = row_codes(self._keys_of(columns, length), length).codes
+        except UserFunctionFailed as failure:
+            failure.columns = self._names
+            raise
         bucket = (codes % np.uint64(self._count)).astype(np.int64)
         found = [(at, np.flatnonzero(bucket == at)) for at in range(self._count)]
         return [(at, positions) for at, positions in found if len(positions)]

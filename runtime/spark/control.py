@@ -44,7 +44,8 @@ class Control:
         return found
 
     def _told(self) -> list[Path]:
-        return sorted(self._folder.glob("*.txt"))
+        """Return the messages in order; what a crash has left under a hidden name is none."""
+        return sorted(self._folder.glob("[0-9]*.txt"))
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the messages as Spark reads them, each a text with the number of its file."""

@@ -498,7 +498,7 @@ def _locked(checkpoint: Path) -> int:
         owner = os.read(handle, 200).decode(errors="replace").strip()
         os.close(handle)
         raise fail(
-            Code.CANNOT_WRITE,
+            Code.OTHER_CHECKPOINT,
             f"the checkpoint '{checkpoint}' is in use by {owner or 'another process'}",
             hint="stop that network first, or give this one a checkpoint of its own",
         ) from None

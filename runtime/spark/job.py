@@ -106,6 +106,7 @@ class Job:
             return
         if read_all:
             self._query.process_available()
+            self.check()
         self._last_message = message = self._control.tell({"ended": self._timed})
         self._wait_until_told(message)
         self.stop()

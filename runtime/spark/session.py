@@ -201,7 +201,7 @@ def _not_started(log: Path, error: str) -> CqlError:
     """Return the error that Spark did not start, with the line of the log or of the error that says why."""
     lines = [*log.read_text(errors="replace").splitlines(), *error.splitlines()]
     telling = [line.strip() for line in lines if re.search(r"Exception: |^Error: |^Error occurred", line)]
-    reason = telling[-1] if telling else next(iter(error.splitlines()), "")
+    reason = telling[-1].removeprefix(": ") if telling else next(iter(error.splitlines()), "")
     hint = "another program may have the port; the settings may ask for more memory than there is"
     return fail(Code.NOT_AVAILABLE, f"Spark did not start: {reason}", hint=hint)
 

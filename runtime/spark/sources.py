@@ -536,7 +536,7 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
         "check the path",
     ),
     (
-        r"FILE_NOT_EXIST|FileNotFoundException",
+        r"FILE_NOT_EXIST|FileNotFoundException|Option 'basePath' not found",
         Code.NO_FILE,
         "a file of a source has disappeared while it was read",
         "leave files in their places until they are read, or set ignoreMissingFiles",
@@ -582,6 +582,12 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
         Code.NOT_AVAILABLE,
         "the Python processes of Spark have no module '{what}'",
         "ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
+    ),
+    (
+        r"Python worker failed to connect back",
+        Code.NOT_AVAILABLE,
+        "a Python process of Spark did not start in time",
+        "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there",
     ),
     (
         r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker .*?), PySpark",
