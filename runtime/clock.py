@@ -47,8 +47,9 @@ class SourceTime:
 
 
 def clock_of(plan: Plan) -> SourceClock:
-    """Return the clock of a plan's sources, watching those that an Rstream follows."""
-    watched = [t.source for each in plan.operators if isinstance(each, op.RStream) for t in each.clock]
+    """Return the clock of a plan's sources, watching those whose every element makes an Rstream speak."""
+    rstreams = [each for each in plan.operators if isinstance(each, op.RStream) and not each.every_tick]
+    watched = [tick.source for each in rstreams for tick in each.clock if tick.slide is None]
     groups = _groups([*sources_of_queries(plan).values(), *_watched_together(plan)])
     sources = {
         each.id: SourceTime(each.time is not None, each.begins, group=groups[each.id])

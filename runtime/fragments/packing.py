@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from runtime.batch import ChangeBatch
+from runtime.batch import ChangeBatch, Ints
 
 ROWS, HEARTBEAT, TIME, CONTROL, RESULT, COUNTS = "rows", "heartbeat", "time", "control", "result", "counts"
 """The kinds of pieces."""
@@ -81,6 +81,17 @@ def unpack_changes(blob: bytes, until: int) -> ChangeBatch:
     }
     columns = tuple(batch.columns[len(numbers) :])
     return ChangeBatch(columns, numbers["start"], numbers.get("end"), numbers.get("weight"), until)
+
+
+def pack_time(values: Mapping[str, Any], instants: Ints) -> bytes:
+    """Return what is known of the time of some rows as bytes: named values, and instants."""
+    return pack_values(values) + b"\n" + instants.tobytes()
+
+
+def unpack_time(blob: bytes) -> tuple[dict[str, Any], Ints]:
+    """Return the values and instants that were packed."""
+    values, _, instants = blob.partition(b"\n")
+    return unpack_values(values), np.frombuffer(instants, np.int64)
 
 
 def pack_values(values: Mapping[str, Any]) -> bytes:

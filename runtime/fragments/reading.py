@@ -18,8 +18,9 @@ from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
 from runtime.failures import UserFunctionFailed
 from runtime.fragments.layout import Edge, Layout, Router
-from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_values
+from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
+from runtime.rows import changes, is_sorted
 
 Step = Callable[[ChangeBatch], ChangeBatch]
 
@@ -58,9 +59,7 @@ class FeedReader:
         values: dict[str, Any] = {"count": len(instants), "skipped": skipped}
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
-        if self._is_watched:
-            values["instants"] = np.unique(instants).tolist()
-        blob = pack_values(values)
+        blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])
         for fragment, bucket in self._layout.places:
             yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)
 
@@ -78,6 +77,12 @@ class FeedReader:
                 failure.operator = operator
                 raise
         return made[operator]
+
+
+def distinct(instants: Ints) -> Ints:
+    """Return the different instants, sorted."""
+    ordered = instants if is_sorted(instants) else np.sort(instants)
+    return ordered[changes(ordered)]
 
 
 def _step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.agenda import Agenda
-from runtime.batch import BEGINNING, ChangeBatch, Columns, concat, empty_batch
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
 from runtime.executor import Executor
 from runtime.fragments.layout import Edge, Layout, Router, types_of
@@ -44,6 +44,7 @@ from runtime.fragments.packing import (
     pack_changes,
     pack_values,
     unpack_changes,
+    unpack_time,
     unpack_values,
 )
 from runtime.fragments.parts import fragment_plan
@@ -133,15 +134,15 @@ class Worker:
         """Take in what sources have read."""
         self._taken = defaultdict(int)
         for piece in times:
-            values = unpack_values(piece.blob)
+            values, instants = unpack_time(piece.blob)
             self._taken[piece.about] += values["count"]
             for name in self._fed_by[piece.about]:
-                self._note(name, values)
+                self._note(name, values, instants)
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
 
-    def _note(self, name: str, values: Mapping[str, Any]) -> None:
+    def _note(self, name: str, values: Mapping[str, Any], instants: Ints) -> None:
         source = self.clock.sources[name]
         self.read[name] += values["count"]
         self.skipped[name] += values["skipped"]
@@ -152,7 +153,7 @@ class Worker:
         source.first = values["first"] if source.first is None else min(source.first, values["first"])
         source.last = values["last"] if source.last is None else max(source.last, values["last"])
         if source.is_watched:
-            source.recent.append(np.array(values["instants"], np.int64))
+            source.recent.append(instants)
 
     def _obey(self, message: Mapping[str, Any]) -> None:
         """Take in a control message."""
