@@ -86,7 +86,7 @@ def test_a_bad_row_ends_the_run_and_nothing_of_it_is_seen(spark: SparkSession, t
     bad = ROWS.set_column(3, "at", pa.nulls(5, pa.timestamp("us")))
     parquet.write_table(bad, tmp_path / "in" / "1.parquet")
     with (
-        pytest.raises(CqlError, match="5 bad rows, such as one of which no instant"),
+        pytest.raises(CqlError, match="'s' has a bad row: no instant"),
         SparkRun(spark, known, known.queries.values(), checkpoint=tmp_path / "checkpoint") as run,
     ):
         run.drain()

@@ -161,14 +161,14 @@ class Delivery:
         if found:
             self._record.save()
 
-    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame, check: Callable[[], None]) -> None:
-        """Hand a frame with the results of a query to its sink; `check` is called when it has been computed."""
+    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame) -> None:
+        """Hand a frame with the results of a query to its sink."""
         sink = self._sinks[query]
         if batch_id <= sink.progress.delivered:
             return
         if sink.begin(batch_id, has_rows=True):
             self._record.save()
-        sink.put_frame(batch_id, changes, check)
+        sink.put_frame(batch_id, changes)
         sink.progress.delivered = batch_id
         self._record.save()
 
@@ -212,8 +212,8 @@ class Sink(ABC):
     def put(self, batch_id: int, batch: ChangeBatch) -> None:
         """Write the results of a batch, of which there are some; again if that was begun before."""
 
-    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
-        """Write the results of a batch from a frame of Spark; `check` says whether they may be seen."""
+    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
+        """Write the results of a batch from a frame of Spark."""
         raise AssertionError(f"{type(self).__name__} takes no frames")
 
     def finish(self) -> None:
@@ -257,13 +257,12 @@ class FolderSink(Sink):
             _sync(path)
             _sync(self._folder)
 
-    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
+    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
         """Let Spark write the files of a batch under a hidden name, and put them in their places."""
         hidden = self._folder / f".frame-{batch_id:08}"
         compression = self._options.text("compression", default="snappy").lower()
         with writing(self._folder):
             changes.write.mode("overwrite").option("compression", compression).parquet(f"file:{hidden.absolute()}")
-            check()
             self._remove(re.compile(rf"part-{batch_id:08}-\d+\.parquet"))
             for number, path in enumerate(sorted(hidden.glob("part-*.parquet"))):
                 path.replace(self._folder / f"part-{batch_id:08}-{number:05}.parquet")
@@ -383,12 +382,11 @@ class CallbackSink(Sink):
         table = changes_table([batch], names, [column.type for column in target.columns], target.time)
         called(target.query.name, self._callback, table, batch_id)
 
-    def put_frame(self, batch_id: int, changes: DataFrame, check: Callable[[], None]) -> None:
+    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
         """Call the function with a frame; it is computed as often as the function asks for it."""
         function = self._callback
         assert isinstance(function, FrameFunction), "a function that takes frames"
         called(self._target.query.name, function.function, changes, batch_id)
-        check()
 
 
 def _opened(target: Target, output: Output, screen: Screen) -> Sink:

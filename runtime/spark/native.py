@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from time import perf_counter
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from cql.catalog import QueryDef, StreamDef
@@ -26,7 +25,7 @@ from runtime.spark.delivery import Delivery
 from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.record import Record
-from runtime.spark.sources import BAD, INSTANT, SourceFrame, carrying
+from runtime.spark.sources import BAD, INSTANT, SourceFrame, carried, carrying
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.statistics import Figures
 
@@ -74,6 +73,8 @@ class NativeJob:
         self._query: SparkQuery | None = None
         self._source: SourceFrame | None = None
         self._plan: Plan | None = None
+        self._counted = -1
+        self._totals = {"rows": 0, "bad": 0}
         self.counters = Counters()
 
     # Running
@@ -90,7 +91,8 @@ class NativeJob:
         with translated():
             record.save(self._folder)
             name = f"cql {self._definition.name}"
-            self._query = SparkQuery(self._source.typed(), self._deliver, self._folder / "spark", name)
+            changes = self._changes(self._source.typed())
+            self._query = SparkQuery(changes, self._deliver, self._folder / "spark", name)
 
     def close_instants(self, read_all: bool) -> None:
         """Process all that the source has, and stop; no instant waits for another here."""
@@ -113,6 +115,7 @@ class NativeJob:
         """Stop between two micro-batches."""
         if self._query is not None:
             self._query.stop()
+            self._count()
             self._query = None
 
     def abort(self) -> None:
@@ -127,67 +130,68 @@ class NativeJob:
             self._source.check()
         return self._query is not None and self._query.check()
 
-    # Delivering
-
-    def _deliver(self, frame: DataFrame, batch_id: int) -> None:
-        started = perf_counter()
-        read, made = Observation(), Observation()
-        bad = f.col(BAD)
-        observed = frame.observe(
-            read,
-            f.count(f.lit(1)).alias("rows"),
-            f.count(bad).alias("bad"),
-            f.min(bad).alias("example"),
-            f.max(INSTANT).alias("newest"),
-        )
-        changes = self._changes(observed.where(bad.isNull())).observe(made, f.count(f.lit(1)).alias("rows"))
-        with carrying():
-            self._delivery.deliver_frame(batch_id, self._definition.name, changes, lambda: self._check(read))
-        self._count(batch_id, read, made, perf_counter() - started)
-
     def _changes(self, frame: DataFrame) -> DataFrame:
-        """Return the results for some rows: instant, sign and columns."""
+        """Return the results for rows of the source: instant, sign and columns; what is read and made is observed."""
         assert self._plan is not None, "the job has been started"
         steps = steps_of(self._plan.operators)
         assert steps is not None, "the query can be native"
         condition, columns = steps
-        names = [column.name for column in self._plan.operators[-1].columns]
-        ts, sign = free_names(names)
+        output = self._plan.operators[-1].columns
+        ts, sign = free_names([column.name for column in output])
         is_clock = self._definition.tree.time is TimeDomain.TIMESTAMP
         instant = f.timestamp_micros(INSTANT) if is_clock else f.col(INSTANT)
-        types = [column.type.kind for column in self._plan.operators[-1].columns]
-        stored = [
-            column.cast("timestamp") if kind is Kind.TIMESTAMP else column
-            for column, kind in zip(columns, types, strict=True)
+        named = [
+            (value.cast("timestamp") if column.type.kind is Kind.TIMESTAMP else value).alias(column.name)
+            for value, column in zip(columns, output, strict=True)
         ]
-        named = [column.alias(name) for column, name in zip(stored, names, strict=True)]
-        return frame.where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
+        rows = f.count(f.lit(1)).alias("rows")
+        read = frame.observe("read", rows, f.count(BAD).alias("bad"), f.max(INSTANT).alias("newest"))
+        made = read.where(self._is_good()).where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
+        return made.observe("made", rows)
 
-    def _check(self, read: Observation) -> None:
-        """Raise if there were bad rows, and they are to end the run."""
-        found = read.get
-        if found["bad"] and self._fails:
-            raise fail(
-                Code.BAD_DATA,
-                f"'{self._table.table}' has {found['bad']} bad rows, such as one of which {found['example']}",
-                hint="correct them, or leave bad rows out: SET on_bad_row = skip",
-            )
+    def _is_good(self) -> Column:
+        """Return whether a row is good; a bad one ends the run, if it is to."""
+        bad = f.col(BAD)
+        if not self._fails:
+            return bad.isNull()
+        mark = "(what is wrong)"
+        error = fail(
+            Code.BAD_DATA,
+            f"'{self._table.table}' has a bad row: {mark}",
+            hint="correct it, or leave bad rows out: SET on_bad_row = skip",
+        )
+        before, after = carried(error).split(mark)
+        complaint = f.raise_error(f.concat(f.lit(before), bad, f.lit(after)))
+        return f.when(bad.isNull(), f.lit(True)).otherwise(complaint.cast("boolean"))
 
-    def _count(self, batch_id: int, read: Observation, made: Observation, seconds: float) -> None:
-        found, name = read.get, self._table.id
-        values = {
-            "place": "spark/0",
-            "told": "",
-            "taken": {self._table.feed: found["rows"]},
-            "read": {name: self.counters.rows_in().get(self._table.table, 0) + found["rows"]},
-            "skipped": {name: self.counters.progress().skipped.get(self._table.table, 0) + found["bad"]},
-            "late": {},
-            "newest": found["newest"],
-            "closed": found["newest"] or 0,
-            "work": {},
-            "held": {},
-        }
-        self.counters.count(batch_id, [values], {self._definition.name: made.get["rows"]}, seconds)
+    def _deliver(self, frame: DataFrame, batch_id: int) -> None:
+        with carrying():
+            self._delivery.deliver_frame(batch_id, self._definition.name, frame)
+        self._count()
+
+    def _count(self) -> None:
+        """Count what Spark has observed in micro-batches that are new."""
+        for batch in self._query.recent_progress if self._query is not None else ():
+            found = {name: row.asDict() for name, row in batch.observedMetrics.items()}
+            if batch.batchId <= self._counted or "read" not in found:
+                continue
+            self._counted = batch.batchId
+            read, name = found["read"], self._table.id
+            self._totals = {what: self._totals[what] + read[what] for what in ("rows", "bad")}
+            values = {
+                "place": "spark/0",
+                "told": "",
+                "taken": {self._table.feed: read["rows"]},
+                "read": {name: self._totals["rows"]},
+                "skipped": {name: self._totals["bad"]},
+                "late": {},
+                "newest": read["newest"],
+                "closed": read["newest"] or 0,
+                "work": {},
+                "held": {},
+            }
+            rows_out = {self._definition.name: found["made"]["rows"]}
+            self.counters.count(batch.batchId, [values], rows_out, batch.durationMs["triggerExecution"] / 1000)
 
     # Telling
 
@@ -197,6 +201,7 @@ class NativeJob:
 
     def progress(self) -> Progress:
         """Return how far the query is."""
+        self._count()
         return self.counters.progress()
 
     def statistics(self) -> list[Figures]:

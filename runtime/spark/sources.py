@@ -513,7 +513,12 @@ def carrying() -> Iterator[None]:
     try:
         yield
     except CqlError as error:
-        raise TaskFailed(f"<cql-error {_to_json(error)} cql-error>") from None
+        raise TaskFailed(carried(error)) from None
+
+
+def carried(error: CqlError) -> str:
+    """Return an error for the user as a text that `translate` finds in other texts."""
+    return f"<cql-error {_to_json(error)} cql-error>"
 
 
 def _to_json(error: CqlError) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -77,6 +78,11 @@ class SparkQuery:
             with translated():
                 raise error
         return False
+
+    @property
+    def recent_progress(self) -> list[Any]:
+        """What Spark says of the last micro-batches, oldest first."""
+        return list(self._query.recentProgress)
 
 
 @contextmanager
