@@ -374,11 +374,6 @@ def test_an_error_survives_as_a_part_of_other_errors() -> None:
             "NOT_AVAILABLE",
             "Spark runs another Python than this one: Python in worker has different version: 3.12",
         ),
-        (
-            "Python worker failed to connect back.",
-            "NOT_AVAILABLE",
-            "a Python process of Spark did not start within ten seconds",
-        ),
     ],
 )
 def test_errors_of_spark_in_words(text: str, code: str, message: str) -> None:

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import QueryDef
@@ -161,16 +162,17 @@ class Delivery:
         if found:
             self._record.save()
 
-    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame) -> None:
-        """Hand a frame with the results of a query to its sink."""
+    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame) -> int:
+        """Hand a frame with the results of a query to its sink, and return how many they were, if that is known."""
         sink = self._sinks[query]
         if batch_id <= sink.progress.delivered:
-            return
+            return 0
         if sink.begin(batch_id, has_rows=True):
             self._record.save()
-        sink.put_frame(batch_id, changes)
+        count = sink.put_frame(batch_id, changes)
         sink.progress.delivered = batch_id
         self._record.save()
+        return count
 
     def finish(self) -> None:
         """Complete all results, and let the checkpoint go."""
@@ -212,8 +214,8 @@ class Sink(ABC):
     def put(self, batch_id: int, batch: ChangeBatch) -> None:
         """Write the results of a batch, of which there are some; again if that was begun before."""
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
-        """Write the results of a batch from a frame of Spark."""
+    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
+        """Write the results of a batch from a frame of Spark, and return how many they were, 0 if nobody knows."""
         raise AssertionError(f"{type(self).__name__} takes no frames")
 
     def finish(self) -> None:
@@ -257,17 +259,20 @@ class FolderSink(Sink):
             _sync(path)
             _sync(self._folder)
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
+    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
         """Let Spark write the files of a batch under a hidden name, and put them in their places."""
         hidden = self._folder / f".frame-{batch_id:08}"
         compression = self._options.text("compression", default="snappy").lower()
         with writing(self._folder):
             changes.write.mode("overwrite").option("compression", compression).parquet(f"file:{hidden.absolute()}")
             self._remove(re.compile(rf"part-{batch_id:08}-\d+\.parquet"))
+            rows = 0
             for number, path in enumerate(sorted(hidden.glob("part-*.parquet"))):
+                rows += parquet.read_metadata(path).num_rows
                 path.replace(self._folder / f"part-{batch_id:08}-{number:05}.parquet")
             shutil.rmtree(hidden)
             _sync(self._folder)
+        return rows
 
     def _writer(self, path: Path) -> FileWriter:
         match self._options.format:
@@ -382,11 +387,12 @@ class CallbackSink(Sink):
         table = changes_table([batch], names, [column.type for column in target.columns], target.time)
         called(target.query.name, self._callback, table, batch_id)
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
+    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
         """Call the function with a frame; it is computed as often as the function asks for it."""
         function = self._callback
         assert isinstance(function, FrameFunction), "a function that takes frames"
         called(self._target.query.name, function.function, changes, batch_id)
+        return 0
 
 
 def _opened(target: Target, output: Output, screen: Screen) -> Sink:

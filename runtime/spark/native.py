@@ -18,6 +18,7 @@ from cql.intervals import TimeDomain
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
+from runtime.batch import BEGINNING
 from runtime.formats.line_formats import free_names
 from runtime.local import losses_text
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
@@ -74,7 +75,9 @@ class NativeJob:
         self._source: SourceFrame | None = None
         self._plan: Plan | None = None
         self._counted = -1
-        self._totals = {"rows": 0, "bad": 0}
+        self._read = self._bad = 0
+        self._made: dict[int, int] = {}
+        """How many rows micro-batches have made that have not been counted yet."""
         self.counters = Counters()
 
     # Running
@@ -131,7 +134,10 @@ class NativeJob:
         return self._query is not None and self._query.check()
 
     def _changes(self, frame: DataFrame) -> DataFrame:
-        """Return the results for rows of the source: instant, sign and columns; what is read and made is observed."""
+        """Return the results for rows of the source: instant, sign and columns.
+
+        Bad rows are counted where they do not end the run; counting more would make Spark look at rows one by one.
+        """
         assert self._plan is not None, "the job has been started"
         steps = steps_of(self._plan.operators)
         assert steps is not None, "the query can be native"
@@ -144,10 +150,8 @@ class NativeJob:
             (value.cast("timestamp") if column.type.kind is Kind.TIMESTAMP else value).alias(column.name)
             for value, column in zip(columns, output, strict=True)
         ]
-        rows = f.count(f.lit(1)).alias("rows")
-        read = frame.observe("read", rows, f.count(BAD).alias("bad"), f.max(INSTANT).alias("newest"))
-        made = read.where(self._is_good()).where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
-        return made.observe("made", rows)
+        read = frame if self._fails else frame.observe("read", f.count(BAD).alias("bad"))
+        return read.where(self._is_good()).where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
 
     def _is_good(self) -> Column:
         """Return whether a row is good; a bad one ends the run, if it is to."""
@@ -166,31 +170,31 @@ class NativeJob:
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         with carrying():
-            self._delivery.deliver_frame(batch_id, self._definition.name, frame)
+            self._made[batch_id] = self._delivery.deliver_frame(batch_id, self._definition.name, frame)
         self._count()
 
     def _count(self) -> None:
-        """Count what Spark has observed in micro-batches that are new."""
+        """Count what Spark says of micro-batches that are new."""
         for batch in self._query.recent_progress if self._query is not None else ():
-            found = {name: row.asDict() for name, row in batch.observedMetrics.items()}
-            if batch.batchId <= self._counted or "read" not in found:
+            if batch.batchId <= self._counted:
                 continue
-            self._counted = batch.batchId
-            read, name = found["read"], self._table.id
-            self._totals = {what: self._totals[what] + read[what] for what in ("rows", "bad")}
+            self._counted, name = batch.batchId, self._table.id
+            observed = batch.observedMetrics.get("read")
+            self._read += batch.numInputRows
+            self._bad += observed["bad"] if observed is not None else 0
             values = {
                 "place": "spark/0",
                 "told": "",
-                "taken": {self._table.feed: read["rows"]},
-                "read": {name: self._totals["rows"]},
-                "skipped": {name: self._totals["bad"]},
+                "taken": {self._table.feed: batch.numInputRows},
+                "read": {name: self._read},
+                "skipped": {name: self._bad},
                 "late": {},
-                "newest": read["newest"],
-                "closed": read["newest"] or 0,
+                "newest": None,
+                "closed": BEGINNING,
                 "work": {},
                 "held": {},
             }
-            rows_out = {self._definition.name: found["made"]["rows"]}
+            rows_out = {self._definition.name: self._made.pop(batch.batchId, 0)}
             self.counters.count(batch.batchId, [values], rows_out, batch.durationMs["triggerExecution"] / 1000)
 
     # Telling

@@ -600,12 +600,6 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
         "Spark runs another Python than this one: {what}",
         "set PYSPARK_PYTHON to a Python of this version that all machines have",
     ),
-    (
-        r"Python worker failed to connect back",
-        Code.NOT_AVAILABLE,
-        "a Python process of Spark did not start within ten seconds",
-        "the machine may have too much to do; start again, from the checkpoint if there is one",
-    ),
 ]
 
 
