@@ -51,12 +51,16 @@ def test_every_node_class_has_a_printer() -> None:
 
 
 def test_the_random_trees_have_nodes_of_every_class() -> None:
-    trees = [
-        *strategies.sample(strategies.statements(2), 300),
-        *strategies.sample(strategies.queries(2), 500),
-        *strategies.sample(strategies.expressions(2), 200),
-    ]
-    assert {type(node) for tree in trees for node in strategies.nodes(tree)} == strategies.node_classes()
+    missing = strategies.node_classes()
+    for count in (300, 600, 1200):  # what a few hundred trees have differs with what else has been imported
+        trees = [
+            *strategies.sample(strategies.statements(2), count),
+            *strategies.sample(strategies.expressions(2), 200),
+        ]
+        missing = missing - {type(node) for tree in trees for node in strategies.nodes(tree)}
+        if not missing:
+            break
+    assert missing == set()
 
 
 # ------------------------------------------------------------------------------------------------------ names
