@@ -69,7 +69,9 @@ class Job:
         self._feeds = feeds_of(record)
         self._last_message = ""
         self.counters.begin(record.plan)
-        static = self._static.contents(self._spark, record.plan.sources, definitions)
+        saved = Record.load(self._folder)
+        told = {} if saved is None else saved.static
+        static = self._static.contents(self._spark, record.plan.sources, definitions, told)
         self._task = task = self._made_task(record, definitions, static.packed)
         self._sent = Sent.of(task.network, task)
         record = record.model_copy(update={"static": static.versions})

@@ -8,7 +8,7 @@ version before is kept until then.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,13 @@ class StaticTables:
         """Read a table again next time."""
         self._stale.add(table.casefold())
 
-    def contents(self, spark: SparkSession, sources: Iterable[op.Source], definitions: Definitions) -> Contents:
-        """Return what the static relations among some sources hold; those that are new or stale are read."""
+    def contents(
+        self, spark: SparkSession, sources: Iterable[op.Source], definitions: Definitions, told: Mapping[str, int]
+    ) -> Contents:
+        """Return what the static relations among some sources hold; those that are new or stale are read.
+
+        `told` has the versions that places have been told of, or have begun with.
+        """
         packed: dict[str, dict[int, bytes]] = {}
         news: dict[str, int] = {}
         for source in sources:
@@ -63,11 +68,11 @@ class StaticTables:
                 with placed(definitions.place("table", source.table)):
                     rows = _rows(spark, definitions.table(source.table), definitions)
                 self._write(key, version, rows)
-                if kept:
-                    news[key] = version
                 kept = self._kept(key)
                 self._stale.discard(key)
-            self.versions[key] = max(kept)
+            self.versions[key] = newest = max(kept)
+            if told.get(key, newest) < newest:
+                news[key] = newest
             packed[source.id] = {version: kept[version].read_bytes() for version in sorted(kept)[-2:]}
         return Contents(packed, dict(self.versions), news)
 
