@@ -1,4 +1,4 @@
-"""Queries without state, and prefixes of others, in Spark's own columns: the answers are those of the engine."""
+"""Queries without state, in tasks or in Spark's own columns, and prefixes of others: the answers are the engine's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.local import LocalRun
-from runtime.spark.native import NativeJob
+from runtime.spark.native import InColumns, InTasks, NativeJob
 from runtime.spark.run import SparkRun
 from tests.spark_runs import run_on_spark, with_files
 
@@ -64,12 +64,63 @@ def test_what_spark_writes_is_what_the_engine_writes(spark: SparkSession, tmp_pa
     with SparkRun(spark, known, known.queries.values(), checkpoint=tmp_path / "checkpoint") as run:
         assert [type(job) for job in run._jobs.values()] == [NativeJob]
         run.drain()
+        assert isinstance(run._jobs["native/q"]._work, InTasks)  # type: ignore[union-attr]
         assert run.progress()["native/q"].rows_in == {"s": 5}
         assert run.progress()["native/q"].rows_out == {"q": 4}
     expected = parquet.read_table(here / "q")
     found = written(there / "q")
     assert [(field.name, field.type) for field in found.schema] == [(f.name, f.type) for f in expected.schema]
     assert found.sort_by("n").to_pylist() == expected.sort_by("n").to_pylist()
+
+
+def test_spark_alone_writes_the_results_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    known = session(tmp_path).catalog
+    frame = spark.readStream.schema("k int, v double, n string, at timestamp_ntz").parquet(str(tmp_path / "in"))
+    known.streams["s"] = known.streams["s"].model_copy(update={"source": None})
+    with SparkRun(spark, known, known.queries.values(), frames={"s": frame}) as run:
+        run.start()
+        run.process_available()
+        assert isinstance(run._jobs["native/q"]._work, InColumns)  # type: ignore[union-attr]
+        assert run.progress()["native/q"].rows_out == {"q": 4}
+    there = session(tmp_path, name="there").catalog
+    with LocalRun(there, there.queries.values()) as local:
+        local.drain()
+    found = written(tmp_path / "q").sort_by("n")
+    assert found.to_pylist() == parquet.read_table(tmp_path / "there").sort_by("n").to_pylist()
+
+
+def test_tasks_call_functions_of_the_user_and_say_which_row_they_failed_on(spark: SparkSession, tmp_path: Path) -> None:
+    made = session(tmp_path)
+
+    @made.catalog.function
+    def inverse(value: float) -> float:
+        return 1 / (value - 4.0)
+
+    made.run("DROP QUERY q")
+    made.run(
+        f"REGISTER QUERY q AS SELECT Istream(inverse(v) AS i) FROM s INTO parquet OPTIONS (path '{tmp_path / 'q'}')"
+    )
+    with (
+        pytest.raises(CqlError, match=r"inverse\(None\) failed: TypeError.* on the row k = 2"),
+        SparkRun(spark, made.catalog, made.catalog.queries.values()) as run,
+    ):
+        run.drain()
+    assert not list((tmp_path / "q").glob("*.parquet"))
+
+
+def test_bad_rows_of_a_csv_are_left_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("k,at\n1,1\nx,2\n3,3\n")
+    made = Session()
+    made.run("SET on_bad_row = skip")
+    made.run(
+        "CREATE STREAM s (k INT, at INT) TIMESTAMP BY at FROM csv "
+        f"OPTIONS (path '{tmp_path / 'rows.csv'}', header 'true')"
+    )
+    made.run(f"REGISTER QUERY q AS SELECT Istream(k + 1 AS k) FROM s INTO parquet OPTIONS (path '{tmp_path / 'q'}')")
+    with SparkRun(spark, made.catalog, made.catalog.queries.values()) as run:
+        run.drain()
+        assert run.losses() == ["s: left out: 1 row could not be read"]
+    assert written(tmp_path / "q")["k"].to_pylist() == [2, 4]
 
 
 def test_a_query_without_state_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,7 +137,7 @@ def test_a_bad_row_ends_the_run_and_nothing_of_it_is_seen(spark: SparkSession, t
     bad = ROWS.set_column(3, "at", pa.nulls(5, pa.timestamp("us")))
     parquet.write_table(bad, tmp_path / "in" / "1.parquet")
     with (
-        pytest.raises(CqlError, match="'s' has a bad row: no instant"),
+        pytest.raises(CqlError, match=r"in/1\.parquet, row 1: the column 'at' is NULL"),
         SparkRun(spark, known, known.queries.values(), checkpoint=tmp_path / "checkpoint") as run,
     ):
         run.drain()

@@ -6,6 +6,7 @@ A file that is given up leaves nothing behind, neither the hidden file nor the f
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from cql.errors import Code, fail, one_of
 from cql.intervals import TimeDomain
 from cql.types import DataType, Kind
 from runtime.batch import ChangeBatch
-from runtime.formats.line_formats import LineFormat, free_names
+from runtime.formats.line_formats import CsvFormat, JsonFormat, LineFormat, free_names
 from runtime.formats.options import Options
 from runtime.formats.results import Result, Writer
 from runtime.formats.texts import known_instants, marks
@@ -63,6 +64,15 @@ def writing(path: Path) -> Iterator[None]:
             f"'{path}' cannot be written: {reason}",
             hint="check the path, its permissions and the disk",
         ) from None
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file or the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class FileWriter(Writer):
@@ -137,6 +147,16 @@ class ParquetWriter(FileWriter):
 
     def _end(self) -> None:
         self._file.close()
+
+
+def result_file(result: Result, options: Options, path: Path) -> FileWriter:
+    """Return what writes results to a file of the format that the options are of."""
+    match options.format:
+        case "csv":
+            return LinesWriter(CsvFormat(result, options), path)
+        case "json":
+            return LinesWriter(JsonFormat(result), path)
+    return ParquetWriter(result, options, path)
 
 
 def _parquet_schema(result: Result) -> pa.Schema:

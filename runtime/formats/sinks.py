@@ -26,9 +26,9 @@ from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.batch import ChangeBatch
-from runtime.formats.line_formats import CsvFormat, EnvelopeFormat, JsonFormat, LineFormat, StreamFormat
+from runtime.formats.line_formats import EnvelopeFormat, LineFormat, StreamFormat
 from runtime.formats.options import WRITES, Options
-from runtime.formats.result_files import LinesWriter, ParquetWriter
+from runtime.formats.result_files import LinesWriter, result_file
 from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer
 from runtime.formats.tables import Screen, TableWriter
 
@@ -78,11 +78,7 @@ def open_sink(
             return MemoryWriter()
         case "stream":
             return LinesWriter(StreamFormat(result), _file(options.path()))
-        case "csv":
-            return LinesWriter(CsvFormat(result, options), _part(options))
-        case "json":
-            return LinesWriter(JsonFormat(result), _part(options))
-    return ParquetWriter(result, options, _part(options))
+    return result_file(result, options, _part(options))
 
 
 def _file(path: str) -> Path:

@@ -39,7 +39,7 @@ class FeedReader:
         self._steps: dict[str, Step] = {}
         for operator in layout.plan.operators:
             if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
-                self._steps[operator.id] = _step(operator, functions)
+                self._steps[operator.id] = step(operator, functions)
 
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
@@ -85,7 +85,8 @@ def distinct(instants: Ints) -> Ints:
     return ordered[changes(ordered)]
 
 
-def _step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
+def step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
+    """Return what an operator without state does with rows."""
     if isinstance(operator, op.Select):
         holds = compile_predicate(operator.predicates, functions)
         return lambda batch: batch.filter(holds(batch.columns, len(batch)))

@@ -25,13 +25,12 @@ import shutil
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import QueryDef
@@ -40,9 +39,9 @@ from cql.intervals import TimeDomain
 from cql.source import NO_SPAN, Span
 from runtime.batch import ChangeBatch
 from runtime.failures import placed
-from runtime.formats.line_formats import CsvFormat, JsonFormat, StreamFormat
+from runtime.formats.line_formats import StreamFormat
 from runtime.formats.options import WRITES, Options
-from runtime.formats.result_files import FileWriter, LinesWriter, ParquetWriter, writing
+from runtime.formats.result_files import result_file, sync, writing
 from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer, repeated
 from runtime.formats.sinks import Output, open_sink
 from runtime.formats.tables import Screen
@@ -162,17 +161,32 @@ class Delivery:
         if found:
             self._record.save()
 
-    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame) -> int:
-        """Hand a frame with the results of a query to its sink, and return how many they were, if that is known."""
+    def deliver_frame(self, batch_id: int, query: str, changes: DataFrame) -> None:
+        """Hand a frame with the results of a query to its function."""
         sink = self._sinks[query]
-        if batch_id <= sink.progress.delivered:
-            return 0
-        if sink.begin(batch_id, has_rows=True):
+        assert isinstance(sink, CallbackSink), "frames go to functions"
+        with self._delivering(batch_id, sink) as is_due:
+            if is_due:
+                sink.put_frame(batch_id, changes)
+
+    def deliver_files(self, batch_id: int, query: str, write: Callable[[], Sequence[Path]]) -> None:
+        """Put files that `write` writes to the hidden folder of a batch in their places; that may be needed no more."""
+        sink = self._sinks[query]
+        assert isinstance(sink, FolderSink), "files go to folders"
+        with self._delivering(batch_id, sink) as is_due:
+            if is_due:
+                sink.put_files(batch_id, write)
+
+    @contextmanager
+    def _delivering(self, batch_id: int, sink: Sink) -> Iterator[bool]:
+        """Get ready for a batch, and note that it was delivered; gives whether it is still to be."""
+        is_due = batch_id > sink.progress.delivered
+        if is_due and sink.begin(batch_id, has_rows=True):
             self._record.save()
-        count = sink.put_frame(batch_id, changes)
-        sink.progress.delivered = batch_id
-        self._record.save()
-        return count
+        yield is_due
+        if is_due:
+            sink.progress.delivered = batch_id
+            self._record.save()
 
     def finish(self) -> None:
         """Complete all results, and let the checkpoint go."""
@@ -214,10 +228,6 @@ class Sink(ABC):
     def put(self, batch_id: int, batch: ChangeBatch) -> None:
         """Write the results of a batch, of which there are some; again if that was begun before."""
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
-        """Write the results of a batch from a frame of Spark, and return how many they were, 0 if nobody knows."""
-        raise AssertionError(f"{type(self).__name__} takes no frames")
-
     def finish(self) -> None:
         """Complete the result, also one without any batch; called once, after the last."""
         if self.progress.begun < 0:
@@ -232,7 +242,7 @@ class FolderSink(Sink):
         self._options = options
         self._folder = Path(options.path())
         self._pattern = re.compile(rf"part-\d+(-\d+)?\.{options.format}")
-        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.frame-\d+")
+        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.files-\d+")
         self.name = f"{options.format} {self._folder.absolute()}"
         if self._folder.exists() and not self._folder.is_dir():
             raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
@@ -254,33 +264,23 @@ class FolderSink(Sink):
         """Write the file of a batch; it appears, or replaces itself, as a whole."""
         path = self._folder / f"part-{batch_id:08}.{self._options.format}"
         with writing(path):
-            with self._writer(path) as writer:
+            with result_file(self._result, self._options, path) as writer:
                 writer.write(batch)
-            _sync(path)
-            _sync(self._folder)
+            sync(path)
+            sync(self._folder)
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
-        """Let Spark write the files of a batch under a hidden name, and put them in their places."""
-        hidden = self._folder / f".frame-{batch_id:08}"
-        compression = self._options.text("compression", default="snappy").lower()
+    def put_files(self, batch_id: int, write: Callable[[], Sequence[Path]]) -> None:
+        """Let others write the files of a batch to its hidden folder, and put them in their places."""
+        hidden = hidden_folder(self._folder, batch_id)
         with writing(self._folder):
-            changes.write.mode("overwrite").option("compression", compression).parquet(f"file:{hidden.absolute()}")
-            self._remove(re.compile(rf"part-{batch_id:08}-\d+\.parquet"))
-            rows = 0
-            for number, path in enumerate(sorted(hidden.glob("part-*.parquet"))):
-                rows += parquet.read_metadata(path).num_rows
-                path.replace(self._folder / f"part-{batch_id:08}-{number:05}.parquet")
+            shutil.rmtree(hidden, ignore_errors=True)
+            hidden.mkdir(parents=True)
+            written = write()
+            self._remove(re.compile(rf"part-{batch_id:08}-\d+\.{self._options.format}"))
+            for number, path in enumerate(written):
+                path.replace(self._folder / f"part-{batch_id:08}-{number:05}.{self._options.format}")
             shutil.rmtree(hidden)
-            _sync(self._folder)
-        return rows
-
-    def _writer(self, path: Path) -> FileWriter:
-        match self._options.format:
-            case "csv":
-                return LinesWriter(CsvFormat(self._result, self._options), path)
-            case "json":
-                return LinesWriter(JsonFormat(self._result), path)
-        return ParquetWriter(self._result, self._options, path)
+            sync(self._folder)
 
     def _remove(self, pattern: re.Pattern[str]) -> None:
         with writing(self._folder):
@@ -288,6 +288,11 @@ class FolderSink(Sink):
                 for path in self._folder.iterdir():
                     if pattern.fullmatch(path.name):
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def hidden_folder(folder: Path, batch_id: int) -> Path:
+    """Return where files of a batch are before they are put in their places in a folder."""
+    return folder / f".files-{batch_id:08}"
 
 
 class GrowingFile(Sink):
@@ -387,12 +392,11 @@ class CallbackSink(Sink):
         table = changes_table([batch], names, [column.type for column in target.columns], target.time)
         called(target.query.name, self._callback, table, batch_id)
 
-    def put_frame(self, batch_id: int, changes: DataFrame) -> int:
+    def put_frame(self, batch_id: int, changes: DataFrame) -> None:
         """Call the function with a frame; it is computed as often as the function asks for it."""
         function = self._callback
         assert isinstance(function, FrameFunction), "a function that takes frames"
         called(self._target.query.name, function.function, changes, batch_id)
-        return 0
 
 
 def _opened(target: Target, output: Output, screen: Screen) -> Sink:
@@ -478,16 +482,7 @@ class Record:
                 file.flush()
                 os.fsync(file.fileno())
             hidden.replace(self.path)
-            _sync(self.path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Make sure that a file or the names in a folder are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(self.path.parent)
 
 
 def _locked(checkpoint: Path) -> int:

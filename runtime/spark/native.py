@@ -1,16 +1,25 @@
-"""Queries without state, run by Spark alone: filters and projections of one stream as Spark's own columns.
+"""Queries without state, each a Spark query of its own: filters and projections of one stream.
 
-Their rows never go to Python, and nothing is kept of them. A row that comes late is as good as any other here, because
-no answer depends on the rows around it: it is delivered when it comes.
+Rows that Spark reads are never handed to Python: they go through Spark's own columns. Files that the engine reads are
+read, filtered and written by the tasks (`written.py`), which is faster. A row that comes late is as good as any other
+here, because no answer depends on the rows around it: it is delivered when it comes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from pyarrow import parquet
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from cql.catalog import QueryDef, StreamDef
 from cql.errors import Code, fail
@@ -19,15 +28,20 @@ from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.batch import BEGINNING
+from runtime.failures import callers
 from runtime.formats.line_formats import free_names
+from runtime.formats.options import WRITES, Options
+from runtime.formats.results import Result
 from runtime.local import losses_text
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
-from runtime.spark.delivery import Delivery
+from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters, Progress
 from runtime.spark.record import Record
-from runtime.spark.sources import BAD, INSTANT, SourceFrame, carried, carrying
+from runtime.spark.sent import Sent
+from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
 from runtime.spark.streaming import SparkQuery, translated
+from runtime.spark.written import WRITTEN, Writing, write_results
 from runtime.statistics import Figures
 
 _NO_SPARK_TYPE = (Kind.INTERVAL, Kind.NULL)
@@ -36,18 +50,20 @@ _NO_SPARK_TYPE = (Kind.INTERVAL, Kind.NULL)
 def native_stream(
     query: QueryDef, compiled: QueryPlan, definitions: Definitions, has_function: bool
 ) -> StreamDef | None:
-    """Return the stream of a query that Spark alone can run, in the order of arrival; None of any other query."""
+    """Return the stream of a query that runs without a network, in the order of arrival; None of any other query."""
     sources = [each for each in compiled.operators if isinstance(each, op.Source)]
     output = compiled.operators[-1]
     if output.placement != "source" or len(sources) != 1:
         return None
     stream = definitions.table(sources[0].table)
-    is_given = stream.name.casefold() in definitions.frames or stream.source is not None
+    is_frame = stream.name.casefold() in definitions.frames
     goes_to_files = query.sink is not None and query.sink.format == "parquet"
-    has_types = all(column.type.kind not in _NO_SPARK_TYPE for column in output.columns)
-    if not isinstance(stream, StreamDef) or not (is_given and has_types and (goes_to_files or has_function)):
+    if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
         return None
-    return None if steps_of(compiled.operators) is None else stream
+    if not has_function and not is_frame and stream.source is not None and is_read_by_engine(stream.source):
+        return stream
+    has_types = all(column.type.kind not in _NO_SPARK_TYPE for column in output.columns)
+    return stream if has_types and steps_of(compiled.operators) is not None else None
 
 
 def can_be_read_again(stream: StreamDef) -> bool:
@@ -73,29 +89,24 @@ class NativeJob:
         self._delivery = delivery
         self._query: SparkQuery | None = None
         self._source: SourceFrame | None = None
-        self._plan: Plan | None = None
-        self._counted = -1
+        self._work: Work | None = None
         self._read = self._bad = 0
-        self._made: dict[int, int] = {}
-        """How many rows micro-batches have made that have not been counted yet."""
         self.counters = Counters()
 
     # Running
 
     def start(self, record: Record, definitions: Definitions) -> None:
         """Start the query, from where its checkpoint is."""
-        (self._definition,) = definitions.queries
-        self._plan = record.plan
+        (query,) = definitions.queries
+        (self._table,) = record.plan.sources
         self.counters.begin(record.plan)
-        (source,) = record.plan.sources
-        self._table = source
-        self._fails = definitions.catalog.settings.on_bad_row == "fail"
-        self._source = opened_source(self._spark, definitions, source, native=True)
+        goes_to_function = query.name in definitions.callbacks
+        self._source = source = opened_source(self._spark, definitions, self._table, native=goes_to_function)
+        kind = InColumns if goes_to_function or not isinstance(source.reader, FileReader) else InTasks
+        self._work = kind(query, record.plan, source, definitions, self._delivery)
         with translated():
             record.save(self._folder)
-            name = f"cql {self._definition.name}"
-            changes = self._changes(self._source.typed())
-            self._query = SparkQuery(changes, self._deliver, self._folder / "spark", name)
+            self._query = SparkQuery(self._work.frame(), self._deliver, self._folder / "spark", f"cql {query.name}")
 
     def close_instants(self, read_all: bool) -> None:
         """Process all that the source has, and stop; no instant waits for another here."""
@@ -133,69 +144,32 @@ class NativeJob:
             self._source.check()
         return self._query is not None and self._query.check()
 
-    def _changes(self, frame: DataFrame) -> DataFrame:
-        """Return the results for rows of the source: instant, sign and columns.
-
-        Bad rows are counted where they do not end the run; counting more would make Spark look at rows one by one.
-        """
-        assert self._plan is not None, "the job has been started"
-        steps = steps_of(self._plan.operators)
-        assert steps is not None, "the query can be native"
-        condition, columns = steps
-        output = self._plan.operators[-1].columns
-        ts, sign = free_names([column.name for column in output])
-        is_clock = self._definition.tree.time is TimeDomain.TIMESTAMP
-        instant = f.timestamp_micros(INSTANT) if is_clock else f.col(INSTANT)
-        named = [
-            (value.cast("timestamp") if column.type.kind is Kind.TIMESTAMP else value).alias(column.name)
-            for value, column in zip(columns, output, strict=True)
-        ]
-        read = frame if self._fails else frame.observe("read", f.count(BAD).alias("bad"))
-        return read.where(self._is_good()).where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
-
-    def _is_good(self) -> Column:
-        """Return whether a row is good; a bad one ends the run, if it is to."""
-        bad = f.col(BAD)
-        if not self._fails:
-            return bad.isNull()
-        mark = "(what is wrong)"
-        error = fail(
-            Code.BAD_DATA,
-            f"'{self._table.table}' has a bad row: {mark}",
-            hint="correct it, or leave bad rows out: SET on_bad_row = skip",
-        )
-        before, after = carried(error).split(mark)
-        complaint = f.raise_error(f.concat(f.lit(before), bad, f.lit(after)))
-        return f.when(bad.isNull(), f.lit(True)).otherwise(complaint.cast("boolean"))
-
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
+        assert self._work is not None, "the job has been started"
         with carrying():
-            self._made[batch_id] = self._delivery.deliver_frame(batch_id, self._definition.name, frame)
+            self._work.deliver(frame, batch_id)
         self._count()
 
     def _count(self) -> None:
-        """Count what Spark says of micro-batches that are new."""
-        for batch in self._query.recent_progress if self._query is not None else ():
-            if batch.batchId <= self._counted:
-                continue
-            self._counted, name = batch.batchId, self._table.id
-            observed = batch.observedMetrics.get("read")
-            self._read += batch.numInputRows
-            self._bad += observed["bad"] if observed is not None else 0
+        """Count what micro-batches have done."""
+        if self._query is None or self._work is None:
+            return
+        for done in self._work.done(self._query.recent_progress):
+            self._read += done.read
+            self._bad += done.bad
             values = {
                 "place": "spark/0",
                 "told": "",
-                "taken": {self._table.feed: batch.numInputRows},
-                "read": {name: self._read},
-                "skipped": {name: self._bad},
+                "taken": {self._table.feed: done.read},
+                "read": {self._table.id: self._read},
+                "skipped": {self._table.id: self._bad},
                 "late": {},
                 "newest": None,
                 "closed": BEGINNING,
                 "work": {},
                 "held": {},
             }
-            rows_out = {self._definition.name: self._made.pop(batch.batchId, 0)}
-            self.counters.count(batch.batchId, [values], rows_out, batch.durationMs["triggerExecution"] / 1000)
+            self.counters.count(done.batch_id, [values], {self._work.query.name: done.made}, done.seconds)
 
     # Telling
 
@@ -216,3 +190,156 @@ class NativeJob:
         """Return a line if rows could not be read."""
         skipped = self.counters.progress().skipped
         return [line for table, count in skipped.items() for line in losses_text(table, 0, count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a micro-batch did: rows read, bad ones among them that were left out, and results."""
+
+    batch_id: int
+    read: int
+    bad: int
+    made: int
+    seconds: float
+
+
+class Work(ABC):
+    """How the results of a query come about."""
+
+    def __init__(
+        self, query: QueryDef, plan: Plan, source: SourceFrame, definitions: Definitions, delivery: Delivery
+    ) -> None:
+        self.query = query
+        self._plan = plan
+        self._source = source
+        self._definitions = definitions
+        self._delivery = delivery
+        self._options = None if query.sink is None else Options(query.sink, WRITES, "write")
+        self._counted = -1
+
+    @abstractmethod
+    def frame(self) -> DataFrame:
+        """Return what the streaming query computes."""
+
+    @abstractmethod
+    def deliver(self, frame: DataFrame, batch_id: int) -> None:
+        """Deliver what a micro-batch has computed."""
+
+    def done(self, recent: Sequence[Any]) -> list[Done]:
+        """Return what micro-batches have done that was not told before, given what Spark says of the last ones."""
+        new = [self._done(batch) for batch in recent if batch.batchId > self._counted]
+        self._counted = max([self._counted, *(each.batch_id for each in new)])
+        return new
+
+    @abstractmethod
+    def _done(self, batch: Any) -> Done:
+        """Return what a micro-batch has done, given what Spark says of it."""
+
+
+class InTasks(Work):
+    """Tasks read files, compute and write files; the driver puts these in their places."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._told: dict[int, tuple[int, int, int]] = {}
+        """Of micro-batches that have not been counted yet: rows read, left out, and made."""
+
+    def frame(self) -> DataFrame:
+        """Return what tasks say of themselves."""
+        tree, catalog = self.query.tree, self._definitions.catalog
+        assert isinstance(self._source.reader, FileReader) and self._options is not None, "files become files"
+        coded = (*catalog.functions.values(), *catalog.aggregates.values())
+        work = Writing(
+            self._plan,
+            self._source.reader,
+            Result(self.query.name, tuple(tree.schema), tree.is_stream, tree.time),
+            self._options,
+            {each.name: each.code for each in coded},
+            callers(self._definitions.queries),
+            dict(self._definitions.places),
+        )
+        name = hashlib.sha256(cloudpickle.dumps(work)).hexdigest()
+        return self._source.frame.mapInArrow(write_results(Sent.of(name, work)), from_arrow_schema(WRITTEN))
+
+    def deliver(self, frame: DataFrame, batch_id: int) -> None:
+        """Let the tasks write, and put their files in their places."""
+
+        def write() -> list[Path]:
+            said = sorted(frame.collect(), key=lambda each: each.file or "")
+            self._told[batch_id] = tuple(sum(each[what] for each in said) for what in ("read", "skipped", "rows"))
+            return [Path(each.file) for each in said if each.file is not None]
+
+        self._delivery.deliver_files(batch_id, self.query.name, write)
+
+    def _done(self, batch: Any) -> Done:
+        read, bad, made = self._told.pop(batch.batchId, (0, 0, 0))
+        return Done(batch.batchId, read, bad, made, batch.durationMs["triggerExecution"] / 1000)
+
+
+class InColumns(Work):
+    """Spark computes everything, and writes Parquet files or hands frames to a function."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._fails = self._definitions.catalog.settings.on_bad_row == "fail"
+        self._made: dict[int, int] = {}
+        """How many rows micro-batches have made that have not been counted yet."""
+
+    def frame(self) -> DataFrame:
+        """Return the results: instant, sign and columns.
+
+        Bad rows are counted where they do not end the run; counting more would make Spark look at rows one by one.
+        """
+        steps = steps_of(self._plan.operators)
+        assert steps is not None, "the query can be native"
+        condition, columns = steps
+        output = self._plan.operators[-1].columns
+        ts, sign = free_names([column.name for column in output])
+        is_clock = self.query.tree.time is TimeDomain.TIMESTAMP
+        instant = f.timestamp_micros(INSTANT) if is_clock else f.col(INSTANT)
+        named = [
+            (value.cast("timestamp") if column.type.kind is Kind.TIMESTAMP else value).alias(column.name)
+            for value, column in zip(columns, output, strict=True)
+        ]
+        typed = self._source.typed()
+        read = typed if self._fails else typed.observe("read", f.count(BAD).alias("bad"))
+        return read.where(self._is_good()).where(condition).select(instant.alias(ts), f.lit("+").alias(sign), *named)
+
+    def _is_good(self) -> Column:
+        """Return whether a row is good; a bad one ends the run, if it is to."""
+        bad = f.col(BAD)
+        if not self._fails:
+            return bad.isNull()
+        mark = "(what is wrong)"
+        error = fail(
+            Code.BAD_DATA,
+            f"'{self._source.table.name}' has a bad row: {mark}",
+            hint="correct it, or leave bad rows out: SET on_bad_row = skip",
+        )
+        before, after = carried(error).split(mark)
+        complaint = f.raise_error(f.concat(f.lit(before), bad, f.lit(after)))
+        return f.when(bad.isNull(), f.lit(True)).otherwise(complaint.cast("boolean"))
+
+    def deliver(self, frame: DataFrame, batch_id: int) -> None:
+        """Hand the frame to the function, or let Spark write its files."""
+        if self.query.name in self._definitions.callbacks:
+            self._delivery.deliver_frame(batch_id, self.query.name, frame)
+            return
+
+        def write() -> list[Path]:
+            assert self._options is not None, "the query has a sink"
+            place = hidden_folder(Path(self._options.path()).absolute(), batch_id) / "spark"
+            frame.write.option("compression", self._options.text("compression", default="snappy")).parquet(
+                f"file:{place}"
+            )
+            written = sorted(place.glob("part-*.parquet"))
+            self._made[batch_id] = sum(parquet.read_metadata(path).num_rows for path in written)
+            return written
+
+        self._delivery.deliver_files(batch_id, self.query.name, write)
+
+    def _done(self, batch: Any) -> Done:
+        observed = batch.observedMetrics.get("read")
+        bad = observed["bad"] if observed is not None else 0
+        made = self._made.pop(batch.batchId, 0)
+        return Done(batch.batchId, batch.numInputRows, bad, made, batch.durationMs["triggerExecution"] / 1000)

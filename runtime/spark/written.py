@@ -1,0 +1,104 @@
+"""Results that tasks write themselves: files are read, their rows filtered and computed, and written, in one go.
+
+Rows of such a query never leave the process that reads them; what goes to the driver is which files were written. They
+are under hidden names, where the driver finds those of tasks that ended well, and puts them in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cql.source import NO_SPAN
+from planner import operators as op
+from planner.plan import Plan
+from runtime.batch import ChangeBatch
+from runtime.failures import Places, UserFunctionFailed, explained, placed
+from runtime.formats.options import Options
+from runtime.formats.result_files import FileWriter, result_file, sync
+from runtime.formats.results import Result
+from runtime.fragments.reading import Step, step
+from runtime.spark.delivery import hidden_folder
+from runtime.spark.sent import Sent
+from runtime.spark.sources import FileReader, Part, carrying
+
+WRITTEN = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("read", pa.int64()), ("skipped", pa.int64())])
+"""What a task says of itself: the file that it has written, if there were results."""
+
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A query without state as its tasks see it."""
+
+    plan: Plan
+    reader: FileReader
+    result: Result
+    options: Options
+    functions: Mapping[str, Any]
+    callers: Mapping[str, Sequence[str]]
+    """The queries that call each function of the user."""
+    places: Places
+    _steps: list[tuple[str, Step]] = field(default_factory=list, repr=False)
+
+    @property
+    def steps(self) -> list[tuple[str, Step]]:
+        """The operators above the source, ready to work, and their ids."""
+        if not self._steps:
+            chain = (each for each in self.plan.operators if isinstance(each, op.Select | op.Project))
+            self._steps.extend((each.id, step(each, self.functions)) for each in chain)
+        return self._steps
+
+    def made(self, part: Part) -> ChangeBatch:
+        """Return the results of some rows."""
+        batch = ChangeBatch(part.rows.columns, part.rows.instants, None, None, 0)
+        for operator, do in self.steps:
+            try:
+                batch = do(batch)
+            except UserFunctionFailed as failure:
+                failure.operator = operator
+                raise explained(failure, self.callers, self.plan, self.places) from None
+        return batch
+
+
+def write_results(sent: Sent[Writing]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that writes the results of the files that it is given the names of."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work, context = sent.get(), TaskContext.get()
+        assert context is not None, "this runs in tasks"
+        folder = hidden_folder(Path(work.options.path()).absolute(), int(context.getLocalProperty(_BATCH) or 0))
+        path = folder / f"{context.partitionId():08}.{work.options.format}"
+        with carrying(), placed(work.places.get(("table", work.reader.table.name.casefold()), NO_SPAN)):
+            yield _written(work, batches, path)
+
+    return write
+
+
+def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa.RecordBatch:
+    """Write the results of some files to another, if there are any, and return what is to be said of that."""
+    writer: FileWriter | None = None
+    rows = read = skipped = 0
+    try:
+        for part in work.reader.parts(batches):
+            made = work.made(part)
+            if writer is None and len(made):
+                writer = result_file(work.result, work.options, path)
+            if writer is not None:
+                writer.write(made)
+            rows, read, skipped = rows + len(made), read + len(part.rows), skipped + part.skipped
+        if writer is not None:
+            writer.close()
+            sync(path)
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        raise
+    said = {"file": [str(path) if writer is not None else None], "rows": [rows], "read": [read], "skipped": [skipped]}
+    return pa.record_batch(said, schema=WRITTEN)
