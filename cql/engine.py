@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from runtime.batch import ChangeBatch
     from runtime.formats import Rows
     from runtime.local import LocalRun
-    from runtime.spark.progress import Progress
+    from runtime.progress import Batch, Progress
     from runtime.spark.run import SparkRun
 
     Run: TypeAlias = LocalRun | SparkRun
@@ -344,9 +344,30 @@ class Engine:
             self._run.finish()
 
     def progress(self) -> dict[str, Progress]:
-        """Return how far a network on Spark is, by the clock of its queries."""
-        network = self._network
-        return {} if network is None else network.progress()
+        """Return how far the queries are, by their clock: integer, timestamp or timeless; what runs now or ran last.
+
+        >>> engine = Engine(local=True)
+        >>> engine.stream("bid", [{"price": 3, "at": 1}, {"price": 4, "at": 2}], timestamp="at")
+        >>> _ = engine.register("best", "SELECT MAX(price) AS price FROM bid")
+        >>> engine.start()
+        >>> progress = engine.progress()["integer"]
+        >>> progress.rows_in, progress.rows_out, progress.instants
+        ({'bid': 2}, {'best': 3}, {'best': 2})
+        >>> [(operator.what, operator.elements_in) for operator in progress.operators]
+        [('aggregate', 2), ('output', 3)]
+        """
+        return self._run.progress() if self._run else {}
+
+    def history(self) -> list[Batch]:
+        """Return what the last micro-batches did, oldest first: up to 1,000 of the queries on each clock.
+
+        Each has a `part` (the clock), an `id`, when it was done (`at`) and how long it took (`seconds`); `rows_in`,
+        `rows_out`, `late` and `skipped`, and the first two by name in `tables` and `queries`; and `state_bytes`, `lag`
+        and `behind_now` as they were after it. `pandas.DataFrame(engine.history())` is a table of that.
+        """
+        from runtime.progress import in_order
+
+        return in_order([progress.course for progress in self.progress().values()])
 
     @property
     def _network(self) -> SparkRun | None:

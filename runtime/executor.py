@@ -210,6 +210,10 @@ class Executor:
         self._results[output.query].add(batch.filter(batch.start > last))
         return batch.filter(batch.start <= last)
 
+    def complete_until(self) -> dict[str, int]:
+        """Return for each query the instant before which all of its results have been put out."""
+        return {query: results.until for query, results in self._results.items()}
+
     def take_tapped(self, operator: str) -> list[ChangeBatch]:
         """Take what a tapped operator has put out since the last time."""
         batches, self._tapped[operator] = self._tapped[operator], []

@@ -3,15 +3,18 @@
 Every table is read once, and fed to all that read it; the one that is furthest behind in time is read next, so that
 no more of the others waits in memory than a chunk. Instants of different clocks cannot be compared, so queries on
 integer time, on TIMESTAMP time and on no clock at all have executors of their own. A run ends wholly or not at all:
-results appear when everything has been read and computed, and one that fails leaves nothing behind.
+results appear when everything has been read and computed, and one that fails leaves nothing behind. While one thread
+works, others may ask how far it is.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from time import perf_counter
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TextIO
 
@@ -25,7 +28,7 @@ from cql.source import NO_SPAN, Span
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import QueryPlan, combine
-from runtime.batch import ChangeBatch, concat_columns
+from runtime.batch import BEGINNING, ChangeBatch, concat_columns
 from runtime.executor import Executor
 from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
@@ -34,6 +37,7 @@ from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
 from runtime.memory import Callback, CallbackWriter
+from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
 
@@ -41,7 +45,7 @@ Table = StreamDef | RelationDef
 NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Feed:
     """The rows of one table on their way to the sources of plans that stand for it."""
 
@@ -51,6 +55,9 @@ class Feed:
     place: Span = NO_SPAN
     targets: list[tuple[Executor, str]] = field(default_factory=list)
     has_ended: bool = False
+    read: int = 0
+    newest: int | None = None
+    """How many rows came, and the latest of their instants."""
     _late: int = 0
     _skipped: int = 0
     _manager: InputManager = field(init=False)
@@ -80,6 +87,7 @@ class Feed:
         columns = concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
         for executor, source in self.targets:
             executor.push_static(source, columns)
+        self.read = len(columns[0]) if columns else 0
         self._count()
         self.has_ended = True
 
@@ -95,6 +103,10 @@ class Feed:
 
     def push(self, rows: Rows) -> None:
         """Pass on rows, in the order of time."""
+        if len(rows.instants):
+            newest = int(rows.instants.max())
+            self.newest = newest if self.newest is None else max(self.newest, newest)
+            self.read += len(rows.instants)
         self._pass_on(self._manager.add(rows))
         self._count()
 
@@ -130,13 +142,68 @@ class _Part:
     """The queries on one clock: their executor, and where their results go."""
 
     executor: Executor
+    feeds: list[Feed] = field(default_factory=list)
     writers: dict[str, Writer] = field(default_factory=dict)
+    _rounds: int = 0
+    _made: dict[str, int] = field(default_factory=dict)
+    _taken: dict[str, int] = field(default_factory=dict)
+    _course: Course = field(init=False)
+    time: TimeDomain | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        times = (source.time for source in self.executor.plan.sources)
+        self.time = next((time for time in times if time is not None), None)
+        self._course = Course(PART_NAMES[self.time])
 
     def advance(self) -> None:
         """Compute everything that can be computed, and write what is complete."""
+        started = perf_counter()
         self.executor.run()
-        for query, writer in self.writers.items():
-            writer.write(self.executor.take(query))
+        made = {query: self.executor.take(query) for query in self.writers}
+        for query, batch in made.items():
+            self.writers[query].write(batch)
+        self._note({query: len(batch) for query, batch in made.items()}, perf_counter() - started)
+
+    def _note(self, made: Mapping[str, int], seconds: float) -> None:
+        """Remember a round in which something happened."""
+        for query, count in made.items():
+            self._made[query] = self._made.get(query, 0) + count
+        taken = {feed.table.name: feed.read for feed in self.feeds}
+        tables = {table: count - self._taken.get(table, 0) for table, count in taken.items()}
+        if not any(tables.values()) and not any(made.values()) and self._rounds:
+            return
+        self._taken = taken
+        statistics = self.executor.statistics
+        held = sum(size.nbytes or 0 for size in (*statistics.state.values(), *statistics.stores.values()))
+        lost = sum(feed.late for feed in self.feeds), sum(feed.skipped for feed in self.feeds)
+        self._course.note(
+            self._rounds, seconds, tables, made, lost, held, self._newest(), self._closed_before(), self.time
+        )
+        self._rounds += 1
+
+    def progress(self) -> Progress:
+        """Return how far the queries are."""
+        complete = self.executor.complete_until()
+        return Progress(
+            time=self.time,
+            batch=self._rounds - 1,
+            rows_in={feed.table.name: feed.read for feed in self.feeds},
+            rows_out=dict(self._made),
+            late={feed.table.name: feed.late for feed in self.feeds},
+            skipped={feed.table.name: feed.skipped for feed in self.feeds},
+            newest=self._newest(),
+            closed=self._closed_before(),
+            instants={query: until - 1 for query, until in complete.items() if until > BEGINNING},
+            figures=self.executor.statistics_now().figures,
+            course=self._course.batches,
+        )
+
+    def _newest(self) -> int | None:
+        return max((feed.newest for feed in self.feeds if feed.newest is not None), default=None)
+
+    def _closed_before(self) -> int | None:
+        closed = min(self.executor.complete_until().values(), default=BEGINNING)
+        return closed if closed > BEGINNING else None
 
 
 class LocalRun:
@@ -159,6 +226,7 @@ class LocalRun:
         places: Places = NOWHERE,
         callbacks: Mapping[str, Callback] | None = None,
     ) -> None:
+        self._lock = threading.RLock()
         self._callbacks = callbacks or {}
         self.results: dict[str, MemoryWriter] = {}
         self._catalog = catalog
@@ -188,6 +256,8 @@ class LocalRun:
                     if key not in feeds:
                         feeds[key] = self._opened_feed(key)
                     feeds[key].targets.append((part.executor, operator.id))
+                    if feeds[key] not in part.feeds:
+                        part.feeds.append(feeds[key])
         return feeds
 
     def _opened_feed(self, key: str) -> Feed:
@@ -253,37 +323,39 @@ class LocalRun:
     def drain(self) -> None:
         """Read all bounded sources to their ends."""
         with self._reported():
-            for feed in self._feeds.values():
-                if feed.table.time is None and not feed.has_ended:
-                    feed.load()
+            with self._lock:
+                for feed in self._feeds.values():
+                    if feed.table.time is None and not feed.has_ended:
+                        feed.load()
             for part in self._parts:
                 self._drain(part)
 
     def _drain(self, part: _Part) -> None:
-        mine = [feed for feed in self._feeds.values() if any(executor is part.executor for executor, _ in feed.targets)]
-        bounded = [feed for feed in mine if feed.rows is not None and not feed.has_ended]
-        part.advance()
-        while bounded:
-            min(bounded, key=lambda feed: feed.until).pull()
+        bounded = [feed for feed in part.feeds if feed.rows is not None and not feed.has_ended]
+        with self._lock:
             part.advance()
+        while bounded:
+            with self._lock:
+                min(bounded, key=lambda feed: feed.until).pull()
+                part.advance()
             bounded = [feed for feed in bounded if not feed.has_ended]
 
     def push(self, table: str, rows: Rows) -> None:
         """Take rows of a table that has no source."""
-        with self._reported():
+        with self._reported(), self._lock:
             self._pushed(table).push(rows)
             self._advance()
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Learn that nothing before an instant comes from a table any more."""
-        with self._reported():
+        with self._reported(), self._lock:
             self._pushed(table).heartbeat(instant)
             self._advance()
 
     def finish(self) -> None:
         """End all sources, close the last instants and complete the results."""
         try:
-            with self._reported():
+            with self._reported(), self._lock:
                 for feed in self._feeds.values():
                     if not feed.has_ended:
                         feed.end()
@@ -339,8 +411,17 @@ class LocalRun:
         """Tell whether the rows of a table have to be pushed."""
         return any(feed.rows is None and not feed.has_ended for feed in self._feeds.values())
 
+    def progress(self) -> dict[str, Progress]:
+        """Return how far the queries on each clock are."""
+        with self._lock:
+            return {PART_NAMES[part.time]: part.progress() for part in self._parts}
+
     def statistics(self, query: str | None = None) -> list[Figures]:
         """Return the figures of all parts of the network, or of those that serve one query."""
+        with self._lock:
+            return self._statistics(query)
+
+    def _statistics(self, query: str | None) -> list[Figures]:
         found: list[Figures] = []
         for part in self._parts:
             plan = part.executor.plan

@@ -19,7 +19,7 @@ from cql import engine as engine_module
 from cql.engine import Change, Engine, Query
 from cql.errors import Code, fail
 from cql.session import Listing
-from runtime import memory
+from runtime import memory, progress
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
 ROWS = [(1, 10, 1), (2, 20, 1), (1, 30, 3), (2, 5, 7)]
@@ -43,7 +43,7 @@ def changes(query: Query) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda change: (change[0], repr(change)))
 
 
-@pytest.mark.parametrize("module", [engine_module, memory])
+@pytest.mark.parametrize("module", [engine_module, memory, progress])
 def test_the_examples_of_the_documentation_are_right(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 
@@ -407,3 +407,47 @@ def test_an_rstream_works_for_what_it_says_and_not_for_the_time_that_passes(engi
     engine.push("a", [(1, 5), (2, 2_000_000_000)])
     engine.stop()
     assert changes(spoken) == [(5, "+", 1), (6, "+", 1), (2_000_000_000, "+", 2)]
+
+
+# Progress
+
+
+def test_progress_tells_how_far_the_queries_on_each_clock_are(engine: Engine) -> None:
+    engine.execute(f"{BID} DELAY 2 SECONDS; CREATE STREAM s (v INT, t TIMESTAMP) TIMESTAMP BY t")
+    assert engine.progress() == {} and engine.history() == []
+    engine.register("sums", "SELECT auction, SUM(price) AS s FROM bid [Range 5] GROUP BY auction")
+    engine.register("values", "SELECT Istream(v) FROM s WHERE v > 1")
+    engine.push("bid", [(1, 10, 1), (2, 20, 3), (1, 30, 9)])
+    engine.push("bid", [(1, 40, 2), (1, 5, 12)])
+    engine.push("s", [(1, "2026-01-01"), (2, "2026-01-02")])
+    engine.heartbeat("s", "2026-01-03 00:00:01")
+    progress = engine.progress()
+    assert progress.keys() == {"integer", "timestamp"}
+    bids = progress["integer"]
+    assert (bids.rows_in, bids.late, bids.rows_out) == ({"bid": 5}, {"bid": 1}, {"sums": 5})
+    assert (bids.newest, bids.closed, bids.instants, bids.lag) == (12, 10, {"sums": 9}, 2)
+    assert bids.state_bytes > 0 and bids.rows_per_second > 0 and bids.behind_now is None
+    assert {each.what for each in bids.operators} >= {"aggregate", "output"} and bids.stores
+    assert next(each for each in bids.operators if each.what == "output").elements_out == 5
+    last = progress["timestamp"]
+    assert last.lag == 0 and last.instants == {"values": 1767398400999999}
+    assert last.behind_now is not None and last.behind_now > 0
+
+
+def test_the_history_has_a_line_for_each_round_in_which_something_happened(engine: Engine) -> None:
+    engine.execute(f"{BID}; CREATE STREAM s (v INT, t TIMESTAMP) TIMESTAMP BY t")
+    engine.register("prices", "SELECT price FROM bid")
+    engine.register("values", "SELECT v FROM s")
+    for at in range(3):
+        engine.push("bid", [(1, 10, at), (2, 20, at)])
+    engine.push("s", [(1, "2026-01-01")])
+    engine.stop()
+    done = [(each.part, dict(each.tables), dict(each.queries)) for each in engine.history() if each.rows_in]
+    assert done == [
+        ("integer", {"bid": 2}, {}),
+        ("integer", {"bid": 2}, {"prices": 2}),
+        ("integer", {"bid": 2}, {"prices": 2}),
+        ("timestamp", {"s": 1}, {}),
+    ]
+    frame = pd.DataFrame(engine.history())
+    assert frame["rows_out"].sum() == 7 and frame["at"].is_monotonic_increasing and (frame["seconds"] > 0).all()

@@ -303,6 +303,7 @@ class Worker:
             "closed": min(self.heartbeats.values(), default=BEGINNING),
             "work": self._work_done(),
             "held": self._state_held(),
+            "until": self.executor.complete_until(),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
 

@@ -27,6 +27,7 @@ from runtime.failures import callers
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
+from runtime.progress import Progress
 from runtime.rows import is_sorted, order_by
 from runtime.spark.control import Control
 from runtime.spark.definitions import Definitions, opened_source
@@ -35,7 +36,7 @@ from runtime.spark.idleness import IdleWatch
 from runtime.spark.labels import label
 from runtime.spark.prefixes import prefixed
 from runtime.spark.processor import FragmentProcessor
-from runtime.spark.progress import Counters, Progress
+from runtime.spark.progress import Counters
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sent import Sent
@@ -49,7 +50,7 @@ from runtime.statistics import Figures
 class Job:
     """A network at work on Spark. All of its timed sources are on one clock."""
 
-    def __init__(self, spark: SparkSession, folder: Path, delivery: Delivery) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, delivery: Delivery, counters: Counters) -> None:
         self._spark = spark
         self._folder = folder
         self._delivery = delivery
@@ -60,7 +61,7 @@ class Job:
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
         self._idle_watch: IdleWatch | None = None
-        self.counters = Counters()
+        self.counters = counters
 
     # Running
 

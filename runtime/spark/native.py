@@ -33,10 +33,11 @@ from runtime.formats.line_formats import free_names
 from runtime.formats.options import WRITES, Options
 from runtime.formats.results import Result
 from runtime.local import losses_text
+from runtime.progress import Progress
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
 from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.prefixes import steps_of
-from runtime.spark.progress import Counters, Progress
+from runtime.spark.progress import Counters
 from runtime.spark.record import Record
 from runtime.spark.sent import Sent
 from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
@@ -83,7 +84,7 @@ def folder_name(query: str) -> str:
 class NativeJob:
     """One query without state at work."""
 
-    def __init__(self, spark: SparkSession, folder: Path, delivery: Delivery) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, delivery: Delivery, counters: Counters) -> None:
         self._spark = spark
         self._folder = folder
         self._delivery = delivery
@@ -91,7 +92,7 @@ class NativeJob:
         self._source: SourceFrame | None = None
         self._work: Work | None = None
         self._read = self._bad = 0
-        self.counters = Counters()
+        self.counters = counters
 
     # Running
 
@@ -168,6 +169,7 @@ class NativeJob:
                 "closed": BEGINNING,
                 "work": {},
                 "held": {},
+                "until": {},
             }
             self.counters.count(done.batch_id, [values], {self._work.query.name: done.made}, done.seconds)
 

@@ -1,149 +1,151 @@
 """How a running network is doing, from one place: what its tasks count.
 
 Tasks send what has happened since their last micro-batch; here it is added up. A micro-batch that is repeated after a
-crash is counted once, because a new driver begins at nothing.
+crash is counted once, because a new driver begins at nothing. Spark counts on a thread of its own, and anybody may ask.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from threading import RLock
 from typing import Any
 
+from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.batch import BEGINNING
+from runtime.progress import Course, Progress
 from runtime.statistics import Figures, Statistics
-
-MOST_BATCHES = 240
-"""Of how many micro-batches the course is remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one micro-batch did."""
-
-    id: int
-    rows_in: int
-    rows_out: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a network is. Rates are those of the last micro-batches; instants are ticks of its clock."""
-
-    batch: int = -1
-    rows_in: dict[str, int] = field(default_factory=dict)
-    """By table, since the network was started."""
-    rows_out: dict[str, int] = field(default_factory=dict)
-    """By query."""
-    late: dict[str, int] = field(default_factory=dict)
-    skipped: dict[str, int] = field(default_factory=dict)
-    newest: int | None = None
-    """The latest instant that was read."""
-    closed: int | None = None
-    """The instant up to which results are complete."""
-    batch_seconds: float = 0.0
-    rows_per_second: float = 0.0
-    state_bytes: int = 0
-    course: tuple[Batch, ...] = ()
-
-    def lag_seconds(self, ticks_per_second: int, now: datetime.datetime) -> float | None:
-        """Return by how much results are behind the clock on the wall, if instants are those of it."""
-        if self.closed is None:
-            return None
-        return now.timestamp() - self.closed / ticks_per_second
 
 
 class Counters:
-    """The sums of what the tasks of a network have counted."""
+    """The sums of what the tasks of a part of a run have counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: str) -> None:
+        self._lock = RLock()
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         """Of each source, the late rows that each bucket of a fragment has seen."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
-        self._course: deque[Batch] = deque(maxlen=MOST_BATCHES)
+        self._course = Course(part)
         self._plan: Plan | None = None
+        self._clock: TimeDomain | None = None
+        self._table_of: dict[str, str] = {}
+        self._keeping: list[str] = []
+        """The parts of the network that hold state of their own."""
+        self._batch = -1
         self._newest: int | None = None
         self._closed: dict[str, int] = {}
+        self._until: dict[str, int] = {}
+        """Of each query, the instant before which its results are complete."""
         self.told = ""
         """The last control message that has taken effect."""
 
     def begin(self, plan: Plan) -> None:
         """Go on with a plan; what is no longer part of it is forgotten."""
-        self._plan = plan
+        with self._lock:
+            self._plan = plan
+            self._until = {query: until for query, until in self._until.items() if query in plan.queries}
+            self._closed = {}
+            self._table_of = {source.feed: source.table for source in plan.sources}
+            self._clock = next((source.time for source in plan.sources if source.time is not None), None)
+            self._keeping = [each.id for each in (*plan.operators, *plan.stores)]
 
     def count(
         self, batch_id: int, counted: Sequence[Mapping[str, Any]], rows_out: Mapping[str, int], seconds: float
     ) -> None:
         """Add up what the places of a network have counted in a micro-batch, and what was delivered."""
-        taken: dict[str, int] = {}
-        for values in counted:
-            taken |= values["taken"]
-            for what in ("read", "skipped"):
-                for source, count in values[what].items():
-                    self._counts[what][source] = max(self._counts[what][source], count)
-            fragment, _, bucket = values["place"].rpartition("/")
-            for source, count in values["late"].items():
-                self._late[source][fragment, bucket] = count
-            for operator, figures in values["work"].items():
-                self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
-            for name, figures in values["held"].items():
-                self._held[name][values["place"]] = figures
-            if values["newest"] is not None:
-                self._newest = max(self._newest or values["newest"], values["newest"])
-            if values["closed"] > BEGINNING:
-                self._closed[values["place"]] = values["closed"]
-        for query, count in rows_out.items():
-            self._out[query] += count
-        self.told = max([self.told, *(values["told"] for values in counted)])
-        self._course.append(Batch(batch_id, sum(taken.values()), sum(rows_out.values()), seconds))
+        with self._lock:
+            taken: dict[str, int] = {}
+            for values in counted:
+                taken |= values["taken"]
+                self._add(values)
+            for query in {query for each in counted for query in each["until"]}:
+                until = min(each["until"][query] for each in counted if query in each["until"])
+                self._until[query] = max(self._until.get(query, BEGINNING), until)
+            for query, count in rows_out.items():
+                self._out[query] += count
+            self.told = max([self.told, *(values["told"] for values in counted)])
+            self._batch = batch_id
+            tables: dict[str, int] = {}
+            for feed, count in taken.items():
+                table = self._table_of.get(feed, feed)
+                tables[table] = max(tables.get(table, 0), count)
+            found = self._by_table()
+            lost = sum(found["late"].values()), sum(found["skipped"].values())
+            held = sum(self._held_now(name)[1] for name in self._keeping)
+            self._course.note(
+                batch_id, seconds, tables, rows_out, lost, held, self._newest, self._closed_before(), self._clock
+            )
+
+    def _add(self, values: Mapping[str, Any]) -> None:
+        """Add what one place has counted."""
+        for what in ("read", "skipped"):
+            for source, count in values[what].items():
+                self._counts[what][source] = max(self._counts[what][source], count)
+        fragment, _, bucket = values["place"].rpartition("/")
+        for source, count in values["late"].items():
+            self._late[source][fragment, bucket] = count
+        for operator, figures in values["work"].items():
+            self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
+        for name, figures in values["held"].items():
+            self._held[name][values["place"]] = figures
+        if values["newest"] is not None:
+            self._newest = max(self._newest or values["newest"], values["newest"])
+        if values["closed"] > BEGINNING:
+            self._closed[values["place"]] = values["closed"]
+
+    def _closed_before(self) -> int | None:
+        return min(self._closed.values(), default=None)
+
+    def _held_now(self, name: str) -> tuple[int, int]:
+        """Return the elements and bytes of a part of the network, in all places together."""
+        places = self._held[name].values() if name in self._held else ()
+        return sum(elements for elements, _ in places), sum(nbytes for _, nbytes in places)
 
     def rows_in(self) -> dict[str, int]:
         """Return how many rows of each table have been read."""
-        return self._by_table()["read"]
+        with self._lock:
+            return self._by_table()["read"]
 
     def progress(self) -> Progress:
         """Return how far the network is."""
-        assert self._plan is not None, "the network has not been started"
-        tables = self._by_table()
-        recent = list(self._course)[-5:]
-        seconds = sum(batch.seconds for batch in recent)
-        return Progress(
-            batch=self._course[-1].id if self._course else -1,
-            rows_in=tables["read"],
-            rows_out=dict(self._out),
-            late=tables["late"],
-            skipped=tables["skipped"],
-            newest=self._newest,
-            closed=min(self._closed.values(), default=None),
-            batch_seconds=recent[-1].seconds if recent else 0.0,
-            rows_per_second=sum(batch.rows_in for batch in recent) / seconds if seconds else 0.0,
-            state_bytes=sum(each.bytes_now or 0 for each in self.figures() if each.kind in ("store", "operator")),
-            course=tuple(self._course),
-        )
+        with self._lock:
+            tables = self._by_table()
+            return Progress(
+                time=self._clock,
+                batch=self._batch,
+                rows_in=tables["read"],
+                rows_out=dict(self._out),
+                late=tables["late"],
+                skipped=tables["skipped"],
+                newest=self._newest,
+                closed=self._closed_before(),
+                instants={query: until - 1 for query, until in self._until.items() if until > BEGINNING},
+                figures=tuple(self.figures()),
+                course=self._course.batches,
+            )
 
     def _by_table(self) -> dict[str, dict[str, int]]:
+        """Return how many rows of each table were read, late and skipped; several sources may stand for one table."""
         found: dict[str, dict[str, int]] = {what: {} for what in ("read", "late", "skipped")}
-        for figures in self.figures():
-            if figures.kind == "source":
-                for what, count in (
-                    ("read", figures.elements_in),
-                    ("late", figures.late),
-                    ("skipped", figures.skipped),
-                ):
-                    found[what][figures.what] = max(found[what].get(figures.what, 0), count or 0)
+        for source in self._plan.sources if self._plan is not None else ():
+            for what, count in (
+                ("read", self._counts["read"][source.id]),
+                ("late", self._late_rows(source.id)),
+                ("skipped", self._counts["skipped"][source.id]),
+            ):
+                found[what][source.table] = max(found[what].get(source.table, 0), count)
         return found
 
     def figures(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores of the network as it is."""
-        assert self._plan is not None, "the network has not been started"
-        return [self._filled(each) for each in Statistics(self._plan).snapshot().figures]
+        with self._lock:
+            known = () if self._plan is None else Statistics(self._plan).snapshot().figures
+            return [self._filled(each) for each in known]
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: the buckets of a fragment have them between them."""
@@ -154,7 +156,7 @@ class Counters:
 
     def _filled(self, figures: Figures) -> Figures:
         name = figures.name
-        held = [sum(column) for column in zip(*self._held[name].values(), strict=True)] if name in self._held else None
+        held = self._held_now(name) if name in self._held else None
         match figures.kind:
             case "source":
                 return replace(

@@ -22,25 +22,23 @@ from pyspark.sql import DataFrame, SparkSession
 from cql import bound
 from cql.catalog import Catalog, External, QueryDef, StreamDef
 from cql.errors import Code, fail
-from cql.intervals import TimeDomain
 from planner.network import compile_definition
 from runtime.failures import NOWHERE, Places
 from runtime.formats import Rows
 from runtime.formats.results import MemoryWriter
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
+from runtime.progress import PART_NAMES, Progress
 from runtime.spark.clusters import checkpoint_folder, prepare
 from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target, check_targets
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
-from runtime.spark.progress import Progress
+from runtime.spark.progress import Counters
 from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
-
-_CLOCKS = {TimeDomain.INTEGER: "integer", TimeDomain.TIMESTAMP: "timestamp", None: "timeless"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class SparkRun:
 
     def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
         """Return the queries of each part; queries stay where they are, if they can."""
-        known = [*_CLOCKS.values(), *(str(path.relative_to(self._root)) for path in self._root.glob("native/*"))]
+        known = [*PART_NAMES.values(), *(str(path.relative_to(self._root)) for path in self._root.glob("native/*"))]
         members = {part: record.queries for part in known if (record := self._record(part)) is not None}
         native = {query.name: self._native_stream(query, definitions) for query in definitions.queries}
         readers: dict[str, set[str]] = {}
@@ -123,7 +121,7 @@ class SparkRun:
                 readers.setdefault(scan.name, set()).add(query.name)
         parts: dict[str, list[QueryDef]] = {part: [] for part in members}
         for query in definitions.queries:
-            clock, own = _CLOCKS[query.tree.time], folder_name(query.name)
+            clock, own = PART_NAMES[query.tree.time], folder_name(query.name)
             stream = native[query.name]
             is_free = False
             if stream is not None and query.name not in members.get(clock, ()):
@@ -160,8 +158,8 @@ class SparkRun:
             self._deliveries[part].change(targets)
         else:
             self._deliveries[part] = Delivery(self._root / part, targets, self._output, self._screen)
-            kind = Job if part in _CLOCKS.values() else NativeJob
-            self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part])
+            kind = Job if part in PART_NAMES.values() else NativeJob
+            self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part], Counters(part))
 
     def _target(self, query: QueryDef, definitions: Definitions) -> Target:
         tree = query.tree
