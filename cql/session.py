@@ -21,6 +21,7 @@ from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.options import option_text
 from cql.parsing import parse_script
+from cql.paths import beside_script, script_folder
 from cql.settings import Settings
 from cql.source import Source
 
@@ -86,7 +87,7 @@ class Session:
             self._missing |= {_key(match[1]) for match in _DEFINING.finditer(source.text)} - read
         for at, statement in enumerate(parsed.statements):
             try:
-                outcomes.append(self.run_statement(statement))
+                outcomes.append(self.run_statement(self._placed(statement, source)))
             except CqlError as error:
                 if isinstance(statement, ast.QueryStatement):
                     self._unnamed = self._next_number()
@@ -126,6 +127,11 @@ class Session:
         return Outcome(statement)
 
     # Defining
+
+    def _placed(self, statement: ast.Statement, source: Source) -> ast.Statement:
+        """Return a statement of a script with its relative paths where the setting `paths_from` wants them."""
+        folder = script_folder(source) if self.catalog.settings.paths_from == "script" else None
+        return statement if folder is None else beside_script(statement, folder)
 
     def _define(self, defining: Defining, statement: ast.Statement) -> Outcome:
         definition = bind_statement(defining, self.catalog)

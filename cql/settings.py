@@ -44,6 +44,12 @@ class Settings(BaseModel):
         "(skip)",
     )
 
+    paths_from: Literal["working_directory", "script"] = Field(
+        "working_directory",
+        description="where relative paths of files start: at the working directory, or at the folder of the script "
+        "that names them",
+    )
+
     scheduler: Literal["chain", "fifo", "round-robin", "greedy"] = Field(
         "chain",
         description="which operator of a running network is next; it changes memory and latency, never results",

@@ -1,1 +1,1 @@
-"""Programs that show the project at work; each runs as `python -m examples.NAME`."""
+"""Examples that run as they are, one folder each (see README.md), and the demonstration that `make demo` runs."""

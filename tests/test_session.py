@@ -364,6 +364,33 @@ def test_values_of_settings_in_any_spelling(value: str, kept: str) -> None:
     assert running.catalog.settings.empty_aggregate == kept
 
 
+SCRIPT = """
+CREATE STREAM a (v INT, t INT) TIMESTAMP BY t FROM csv OPTIONS (path 'in/a.csv');
+SET paths_from = script;
+CREATE STREAM b (v INT, t INT) TIMESTAMP BY t FROM csv OPTIONS (path 'in/b.csv', header true);
+CREATE RELATION c (v INT) FROM parquet OPTIONS (path '/data/c');
+CREATE RELATION d (v INT) FROM parquet OPTIONS (path 's3a://data/d');
+REGISTER STREAM e (v INT) FROM stream OPTIONS (path '12:00.dat');
+REGISTER QUERY q AS SELECT v FROM a INTO csv OPTIONS (path 'out');
+"""
+
+
+@pytest.mark.parametrize(("name", "start"), [("/some/where/x.cql", "/some/where/"), ("<stdin>", "")])
+def test_paths_start_at_the_script_if_it_is_a_file_and_wants_it(name: str, start: str) -> None:
+    running = Session()
+    running.run(SCRIPT, name)
+    tables = [*running.catalog.streams.values(), *running.catalog.relations.values()]
+    assert {table.name: table.source and table.source.options["path"] for table in tables} == {
+        "a": "in/a.csv",
+        "b": f"{start}in/b.csv",
+        "c": "/data/c",
+        "d": "s3a://data/d",
+        "e": f"{start}12:00.dat",
+    }
+    sink = running.catalog.queries["q"].sink
+    assert sink is not None and sink.options == {"path": f"{start}out"}
+
+
 def test_the_tables_of_all_tests_are_one_script() -> None:
     assert len(Session().run(TABLES)) == 6
 
