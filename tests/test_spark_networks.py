@@ -188,8 +188,11 @@ def test_a_network_goes_on_from_its_checkpoint(spark: SparkSession) -> None:
         assert changes(engine.query("groups")) == [(5, "+", 1, 1)], "it sees the stream from then on"
         network = engine._network
         assert network is not None
-        (change, _) = network._planned["integer"]
-        assert change.squeezed == ("groups",), "the network has one stage, and the query needs two"
+        assert network.notes == [
+            "groups runs in one bucket: the network has too few stages to spread it; a new checkpoint would have them"
+        ], "the network has one stage, and the query needs two"
+        to = network.next_network(engine.catalog, [engine.catalog.query("groups")])
+        assert [note.partition(":")[0] for note in to.notes] == ["the contents of 1 store are given up"]
 
 
 def test_what_has_been_drained_is_read_on_when_more_has_come(spark: SparkSession) -> None:

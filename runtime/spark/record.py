@@ -108,6 +108,17 @@ class Change:
         left = {store.id for store in self.record.plan.stores}
         return [store.id for store in before.plan.stores if store.id not in left]
 
+    def notes(self, before: Record | None) -> list[str]:
+        """Return what somebody who asks for the change should know of it, a line each."""
+        found = [f"{name} begins anew: it means something else than before" for name in self.changed]
+        lost = self.given_up(before)
+        if lost:
+            found.append(f"the contents of {len(lost)} {_stores(lost)} are given up: {', '.join(lost)}")
+        return found + [
+            f"{name} runs in one bucket: the network has too few stages to spread it; a new checkpoint would have them"
+            for name in self.squeezed
+        ]
+
 
 def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
     """Return the network of some queries, those that it had before with the state that they have."""
@@ -183,13 +194,17 @@ def refused(folder: Path, before: Record, change: Change) -> CqlError:
         if names
     ]
     lost = change.given_up(before)
-    kept = f"; the contents of {len(lost)} {'store' if len(lost) == 1 else 'stores'} would be given up" if lost else ""
+    kept = f"; the contents of {len(lost)} {_stores(lost)} would be given up" if lost else ""
     return fail(
         Code.OTHER_CHECKPOINT,
         f"the checkpoint '{folder}' belongs to other queries: {'; '.join(differences)}{kept}",
         hint="start from a new checkpoint, or adopt this one (cql run --adopt, Engine(adopt=True)): queries that are "
         "the same go on with their state, the others begin anew",
     )
+
+
+def _stores(lost: Sequence[str]) -> str:
+    return "store" if len(lost) == 1 else "stores"
 
 
 def _unusable(folder: Path, why: str) -> CqlError:

@@ -47,6 +47,8 @@ class NextNetwork:
 
     definitions: Definitions
     parts: Mapping[str, tuple[Change, Definitions]]
+    notes: Sequence[str]
+    """What somebody who asks for the change should know before it happens."""
 
 
 class SparkRun:
@@ -90,6 +92,7 @@ class SparkRun:
         try:
             prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
+            self.notes = self._notes(self._planned)
             for part in self._planned:
                 self._open(part)
         except BaseException:
@@ -133,6 +136,10 @@ class SparkRun:
 
     def _native_stream(self, query: QueryDef, definitions: Definitions) -> StreamDef | None:
         return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
+
+    def _notes(self, planned: Mapping[str, tuple[Change, Definitions]]) -> list[str]:
+        """Return what is to be said of changes before they happen."""
+        return [line for part, (change, _) in planned.items() for line in change.notes(self._record(part))]
 
     def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
@@ -253,7 +260,7 @@ class SparkRun:
             for source in change.record.plan.sources:
                 if source.time is not None:
                     opened_source(self._spark, own, source)
-        return NextNetwork(definitions, parts)
+        return NextNetwork(definitions, parts, self._notes(parts))
 
     def change(self, to: NextNetwork) -> None:
         """Go on with another set of queries.
