@@ -22,44 +22,37 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from cql import ast
 from cql.binder.inference import column_type
-from cql.bound import Rel
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
 from cql.parsing import parse_query
+from cql.query import MOST_KEPT, Change, Query, figures
 from cql.session import Listing, Outcome, Session
 from cql.source import Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
-    from runtime.batch import ChangeBatch
+    from cql.query import Run
     from runtime.formats import Rows
     from runtime.local import LocalRun
     from runtime.progress import Batch, Progress
+    from runtime.spark.handing import Handing
     from runtime.spark.run import SparkRun
 
-    Run: TypeAlias = LocalRun | SparkRun
-
+__all__ = ["Change", "Engine", "Query"]
 
 Given = TypeVar("Given")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A row that enters (+) or leaves (-) a result at an instant: an integer, or a datetime in UTC."""
-
-    ts: int | datetime.datetime | None
-    op: Literal["+", "-"]
-    row: dict[str, Any]
 
 
 class Engine:
@@ -69,6 +62,8 @@ class Engine:
     from there; with `adopt`, one with other queries does, as far as they are the same. Queries that are registered or
     dropped while the engine runs on Spark take part, or leave, at once: the others miss nothing and repeat nothing.
     In this process they take part from the next `start` on.
+
+    Of each query whose results go nowhere else, the last `keep` rows of changes are kept in memory, and what it holds.
     """
 
     def __init__(
@@ -78,6 +73,7 @@ class Engine:
         local: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         adopt: bool = False,
+        keep: int = MOST_KEPT,
     ) -> None:
         if local and (spark is not None or checkpoint is not None):
             raise fail(
@@ -85,14 +81,19 @@ class Engine:
                 f"an engine that is local has no {'Spark session' if spark is not None else 'checkpoint'}",
                 hint="leave out local=True to run on Spark",
             )
+        if keep < 1:
+            raise fail(Code.BAD_DEFINITION, f"an engine cannot keep {keep} changes", hint="keep=1 is the least")
         self._spark = spark
         self._is_local = local
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._adopt = adopt
+        self._keep = keep
         self._session = Session()
         self._data: dict[str, tuple[StreamDef | RelationDef, Rows]] = {}
         self._frames: dict[str, tuple[StreamDef | RelationDef, DataFrame]] = {}
         self._callbacks: dict[str, Callable[..., None]] = {}
+        self._handings: dict[str, Handing] = {}
+        self._temporary: Path | None = None
         self._run: Run | None = None
         self._is_running = False
         self.function = self.catalog.function
@@ -171,15 +172,16 @@ class Engine:
                 to = network.next_network(self.catalog, now, frames=frames, data=data, callbacks=callbacks)
             except CqlError:
                 self.catalog.queries = {query.name.casefold(): query for query in before}
-                self._forget_callbacks()
+                self._forget_dropped()
                 raise
             self._guarded(lambda: network.change(to))
-        self._forget_callbacks()
+        self._forget_dropped()
 
-    def _forget_callbacks(self) -> None:
-        """Forget the functions of queries that are not registered any more."""
-        names = {query.name for query in self.catalog.queries.values()}
-        self._callbacks = {name: function for name, function in self._callbacks.items() if name in names}
+    def _forget_dropped(self) -> None:
+        """Forget the functions and frames of queries that are not registered any more."""
+        queries = {query.name: query for query in self.catalog.queries.values()}
+        self._callbacks = {name: function for name, function in self._callbacks.items() if name in queries}
+        self._handings = {name: each for name, each in self._handings.items() if each.query is queries.get(name)}
 
     def query(self, name: str) -> Query:
         """Return a registered query."""
@@ -255,31 +257,39 @@ class Engine:
         """
         if self._is_running:
             raise fail(Code.BAD_DEFINITION, "the engine is running", hint="stop() it first")
+        if self._run is not None and self._checkpoint is None:
+            self._handings = {}
         self._run = run = self._local_run() if self._is_local else self._spark_run()
         self._is_running = True
-        self._guarded(run.begin)
+        self._guarded(lambda: self._begin(run))
         if not run.waits_for_rows:
             self.stop()
+
+    def _begin(self, run: Run) -> None:
+        for name, handing in self._handings.items():
+            handing.connect(run.results[name])
+        run.begin()
 
     def _local_run(self) -> LocalRun:
         from runtime.local import LocalRun
 
         queries = list(self.catalog.queries.values())
-        return LocalRun(self.catalog, queries, data=self._all_data(), live=True, callbacks=self._callbacks)
+        return LocalRun(
+            self.catalog, queries, data=self._all_data(), live=True, callbacks=self._callbacks, keep=self._keep
+        )
 
     def _spark_run(self) -> SparkRun:
         from runtime.spark.run import SparkRun
-        from runtime.spark.session import local_session
 
-        self._spark = self._spark or local_session()
         return SparkRun(
-            self._spark,
+            self._session_of_spark(),
             self.catalog,
             list(self.catalog.queries.values()),
             frames=self._given(self._frames),
             data=self._all_data(),
             callbacks=self._callbacks,
             live=True,
+            keep=self._keep,
             checkpoint=self._checkpoint,
             adopt=self._adopt,
         )
@@ -376,7 +386,58 @@ class Engine:
 
     def stats(self) -> list[dict[str, Any]]:
         """Return what sources, operators, queues, synopses and stores have done and hold."""
-        return _figures(self._run, None)
+        return figures(self._run, None)
+
+    def plot(self) -> Figure:
+        """Return a figure of the run over time: rows, times, lag, state, late rows, and results of each query."""
+        from runtime.plots import plot
+
+        return plot(self.history())
+
+    # Frames
+
+    def _session_of_spark(self) -> SparkSession:
+        from runtime.spark.session import local_session
+
+        self._spark = self._spark or local_session()
+        return self._spark
+
+    def _session_for(self, what: str) -> SparkSession:
+        if self._is_local:
+            hint = "cql.Engine() runs on Spark; snapshot() and to_arrow() work everywhere"
+            raise fail(Code.BAD_DEFINITION, f"{what} needs Spark, and this engine is local", hint=hint)
+        return self._session_of_spark()
+
+    def _dataframe(self, name: str) -> DataFrame:
+        """Return the changes of a query as a streaming frame."""
+        spark = self._session_for(f"a DataFrame of '{name}'")
+        query = self.catalog.query(name)
+        if name in self._callbacks or (query.sink is not None and query.sink.format != "memory"):
+            raise self._sent_elsewhere(name)
+        if name not in self._handings:
+            from runtime.spark.handing import Handing
+
+            handing = Handing(query, self._folder_of_frames())
+            if self._run is not None and name in self._run.results:
+                handing.connect(self._run.results[name])
+            self._handings[name] = handing
+        return self._handings[name].frame(spark)
+
+    def _folder_of_frames(self) -> Path:
+        """Return where changes are handed over: in the checkpoint, or in a folder that goes with the engine."""
+        if self._checkpoint is not None:
+            return self._checkpoint / "frames"
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="cql-frames-"))
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=self._temporary))
+
+    def _sent_elsewhere(self, name: str) -> CqlError:
+        sink = self.catalog.query(name).sink
+        where = "a function" if name in self._callbacks else sink.format if sink else "standard output"
+        message = f"the results of '{name}' go to {where}"
+        hint = "register it without into=" if name in self._callbacks else "register it without INTO"
+        return fail(Code.BAD_DEFINITION, message, hint=hint)
 
     def _waiting_run(self) -> Run:
         if self._run is None:
@@ -390,8 +451,9 @@ class Engine:
         assert self._run is not None, "there is a run"
         try:
             return work()
-        except BaseException:
+        except BaseException as error:
             self._is_running = False
+            self._run.failure = error if isinstance(error, Exception) else None
             self._run.abort()
             raise
 
@@ -406,65 +468,6 @@ class Engine:
         elif self._is_running and self._run:
             self._is_running = False
             self._run.abort()
-
-
-class Query:
-    """A registered query of an engine, and what it has yielded since the engine was started."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self.name = name
-        self._engine = engine
-
-    def __repr__(self) -> str:
-        return f"Query({self.name!r})"
-
-    def changes(self) -> Iterator[Change]:
-        """Yield all changes so far, in the order of time."""
-        table = self.to_arrow()
-        names = table.column_names[2:]
-        for batch in table.to_batches():
-            columns = [column.to_pylist() for column in batch.columns]
-            for instant, sign, *row in zip(*columns, strict=True):
-                yield Change(instant, sign, dict(zip(names, row, strict=True)))
-
-    def to_arrow(self) -> pa.Table:
-        """Return all changes so far as a table: instant, + or -, and the columns of the row."""
-        from runtime.memory import changes_table
-
-        schema = self._tree.schema
-        return changes_table(self._batches(), [c.name for c in schema], [c.type for c in schema], self._tree.time)
-
-    def snapshot(self) -> pa.Table:
-        """Return what the relation holds after the last closed instant; of a stream, all its elements so far."""
-        from runtime.memory import contents_table
-
-        schema = self._tree.schema
-        return contents_table(self._batches(), [c.name for c in schema], [c.type for c in schema])
-
-    def stats(self) -> list[dict[str, Any]]:
-        """Return what the parts of the network that serve this query have done and hold."""
-        return _figures(self._engine._run, self.name)
-
-    @property
-    def _tree(self) -> Rel:
-        return self._engine.catalog.query(self.name).tree
-
-    def _batches(self) -> list[ChangeBatch]:
-        run = self._engine._run
-        if run is None or not run.has(self.name):
-            raise fail(Code.BAD_DEFINITION, f"the query '{self.name}' has not been started", hint="engine.start()")
-        if self.name not in run.results:
-            sink = self._engine.catalog.query(self.name).sink
-            where = sink.format if sink else "standard output"
-            raise fail(
-                Code.BAD_DEFINITION, f"the results of '{self.name}' go to {where}", hint="register it without INTO"
-            )
-        return run.results[self.name].batches
-
-
-def _figures(run: Run | None, query: str | None) -> list[dict[str, Any]]:
-    figures = run.statistics(query) if run else ()
-    return [{key: value for key, value in asdict(each).items() if value is not None} for each in figures]
 
 
 def _table(catalog: Catalog, name: str) -> StreamDef | RelationDef:

@@ -69,6 +69,7 @@ class Code(Enum):
     CANNOT_WRITE = ("E505", "a result that cannot be written")
     FUNCTION_FAILED = ("E506", "a function of the user that failed while a query ran")
     OTHER_CHECKPOINT = ("E507", "a checkpoint that belongs to other queries, another version or a running network")
+    FORGOTTEN = ("E508", "changes that are not kept any more")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property

@@ -23,6 +23,7 @@ import pyarrow as pa
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
+from cql.query import MOST_KEPT
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
 from planner import operators as op
@@ -32,7 +33,7 @@ from runtime.batch import BEGINNING, ChangeBatch, concat_columns
 from runtime.executor import Executor
 from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
-from runtime.formats.results import MemoryWriter
+from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
@@ -212,6 +213,7 @@ class LocalRun:
     `data` holds the rows of tables that have no source. With `live`, the rows of those that have neither are pushed,
     and results that go to no sink are kept in `results`; otherwise these are printed to `out`. `places` says where in
     a script ("table", name) and ("query", name) are defined, for errors. `callbacks` are functions that take results.
+    Of results in `results`, at most `keep` rows of changes are kept.
     """
 
     def __init__(
@@ -225,10 +227,14 @@ class LocalRun:
         out: TextIO | None = None,
         places: Places = NOWHERE,
         callbacks: Mapping[str, Callback] | None = None,
+        keep: int = MOST_KEPT,
     ) -> None:
+        self.failure: Exception | None = None
+        """What has ended the run, if it has failed."""
+        self._keep = keep
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
-        self.results: dict[str, MemoryWriter] = {}
+        self.results: dict[str, Kept] = {}
         self._catalog = catalog
         self._definitions = {query.name: query for query in queries}
         self._data = data
@@ -282,12 +288,12 @@ class LocalRun:
 
     def _opened_writer(self, part: _Part, name: str, output: Output, screen: Screen) -> Writer:
         query = self._definitions[name]
+        is_stream = part.executor.plan.output(name).is_stream
         if name in self._callbacks:
             return CallbackWriter(name, query.tree.schema, query.tree.time, self._callbacks[name])
         if self._live and (query.sink is None or query.sink.format == "memory"):
-            self.results[name] = MemoryWriter()
+            self.results[name] = Kept(is_stream, self._keep)
             return self.results[name]
-        is_stream = part.executor.plan.output(name).is_stream
         with placed(self._places.get(("query", name.casefold()), NO_SPAN)):
             self._check_alone(query)
             return open_sink(query, query.tree.schema, is_stream, query.tree.time, output, screen)
@@ -312,6 +318,9 @@ class LocalRun:
 
     def process_available(self) -> None:
         """Do nothing: rows are processed when they are pushed."""
+
+    def check(self) -> None:
+        """Do nothing: what fails fails in the thread that does the work."""
 
     def close_instants(self) -> None:
         """Do nothing: the last instants are closed by `finish`."""

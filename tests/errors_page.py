@@ -104,6 +104,10 @@ FIXES = {
         "Correct the function: the message says which arguments it failed on. It has to return a value of its type, "
         "or None for NULL."
     ),
+    Code.FORGOTTEN: (
+        "Of each query the last million rows of changes are kept in memory. Read them while they come, ask for "
+        "`query.dataframe()` before the engine starts, or keep more: `cql.Engine(keep=10_000_000)`."
+    ),
     Code.OTHER_CHECKPOINT: (
         "Start from a new checkpoint, or stop the network that uses this one. A checkpoint of other queries can be "
         "adopted: `cql run --adopt` lets those that are the same go on, and the others begin anew."
@@ -120,6 +124,7 @@ ELSEWHERE = {
     Code.CANNOT_WRITE: "tests of the writers",
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
+    Code.FORGOTTEN: "tests of the Python API",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

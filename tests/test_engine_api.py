@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import doctest
+import random
 import subprocess
 import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,12 @@ import pytest
 
 import cql
 from cql import engine as engine_module
+from cql import query as query_module
 from cql.engine import Change, Engine, Query
 from cql.errors import Code, fail
 from cql.session import Listing
 from runtime import memory, progress
+from runtime.formats import keeping
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
 ROWS = [(1, 10, 1), (2, 20, 1), (1, 30, 3), (2, 5, 7)]
@@ -43,7 +49,7 @@ def changes(query: Query) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda change: (change[0], repr(change)))
 
 
-@pytest.mark.parametrize("module", [engine_module, memory, progress])
+@pytest.mark.parametrize("module", [engine_module, query_module, memory, progress])
 def test_the_examples_of_the_documentation_are_right(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 
@@ -451,3 +457,143 @@ def test_the_history_has_a_line_for_each_round_in_which_something_happened(engin
     ]
     frame = pd.DataFrame(engine.history())
     assert frame["rows_out"].sum() == 7 and frame["at"].is_monotonic_increasing and (frame["seconds"] > 0).all()
+
+
+# Following changes
+
+
+def bids(engine: Engine, query: str = "SELECT Istream(price) FROM bid") -> Query:
+    """Return a query that waits for pushed rows of `bid`."""
+    engine.execute(BID)
+    found = engine.register("query", query)
+    engine.start()
+    return found
+
+
+def in_a_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_one_who_follows_gets_what_was_and_what_comes_until_the_engine_stops(engine: Engine) -> None:
+    query = bids(engine)
+    engine.push("bid", [(1, 10, 1), (1, 20, 2)])
+    seen: list[int] = []
+    follower = in_a_thread(lambda: seen.extend(change.row["price"] for change in query.changes(follow=True)))
+    for at in range(3, 50):
+        engine.push("bid", [(1, 10 * at, at)])
+    assert follower.is_alive()
+    engine.stop()
+    follower.join(10)
+    assert seen == [10 * at for at in range(1, 50)]
+    assert [change.row["price"] for change in query.changes(follow=True)] == seen, "it can be followed afterwards"
+
+
+def test_changes_are_followed_as_instants_close(engine: Engine) -> None:
+    query = bids(engine)
+    followed = query.changes(follow=True)
+    pusher = in_a_thread(lambda: [engine.push("bid", [(1, at, at)]) for at in range(5)] and None)
+    assert [next(followed).ts for _ in range(4)] == [0, 1, 2, 3]
+    pusher.join()
+    followed.close()  # type: ignore[attr-defined]
+    assert list(followed) == []
+
+
+def test_one_who_follows_gets_the_error_of_a_run_that_fails(engine: Engine) -> None:
+    @engine.function
+    def inverse(price: int) -> float:
+        return 1 / price
+
+    query = bids(engine, "SELECT Istream(inverse(price) AS i) FROM bid")
+    caught: list[str] = []
+
+    def follow() -> None:
+        try:
+            list(query.changes(follow=True))
+        except cql.CqlError as error:
+            caught.append(error.diagnostics[0].code.name)
+
+    follower = in_a_thread(follow)
+    engine.push("bid", [(1, 1, 1), (1, 0, 2)])
+    assert code_of(lambda: engine.push("bid", [(1, 1, 3)])) == "FUNCTION_FAILED"
+    follower.join(10)
+    assert caught == ["FUNCTION_FAILED"]
+
+
+def test_one_who_follows_ends_with_the_block_that_fails(engine: Engine) -> None:
+    query = bids(engine)
+    seen: list[Change] = []
+    follower = in_a_thread(lambda: seen.extend(query.changes(follow=True)))
+    with pytest.raises(KeyError), engine:
+        engine.push("bid", ROWS)
+        raise KeyError
+    follower.join(10)
+    assert not follower.is_alive()
+
+
+# What is kept
+
+
+def test_the_last_changes_are_kept_and_the_contents_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "_FEWEST_FOLDED", 8)
+    engine = Engine(local=True, keep=10)
+    rows = bids(engine, "SELECT auction, COUNT(*) AS n FROM bid [Rows 7] GROUP BY auction")
+    rng = random.Random(3)
+    kept = engine._run.results["query"]  # type: ignore[union-attr]
+    window: list[int] = []
+    for at in range(500):
+        engine.push("bid", [(auction := rng.randrange(5), 0, at)])
+        if at % 17 == 0:
+            found = {row["auction"]: row["n"] for row in rows.snapshot().to_pylist()}
+            assert found == dict(Counter(window[-7:])), at
+        window.append(auction)
+    engine.stop()
+    assert {row["auction"]: row["n"] for row in rows.snapshot().to_pylist()} == dict(Counter(window[-7:]))
+    assert len(list(rows.changes())) == 10 and rows.forgotten == kept._changes - 10 > 400
+    assert len(kept._batches) < 30, "what is not kept does not stay"
+
+
+def test_elements_of_a_stream_beyond_what_is_kept_are_gone() -> None:
+    engine = Engine(local=True, keep=3)
+    prices = bids(engine)
+    for at in range(10):
+        engine.push("bid", [(1, at, at), (1, at, at)])
+    engine.stop()
+    assert [change.row["price"] for change in prices.changes()] == [8, 9, 9]
+    assert prices.snapshot()["price"].to_pylist() == [8, 9, 9]
+    assert prices.forgotten == 17
+
+
+def test_one_who_follows_too_slowly_is_told_what_is_gone() -> None:
+    engine = Engine(local=True, keep=5)
+    prices = bids(engine)
+    engine.push("bid", [(1, 1, 1), (1, 2, 2)])
+    followed = prices.changes(follow=True)
+    assert next(followed).row == {"price": 1}
+    engine.push("bid", [(1, at, at) for at in range(3, 20)])
+    with pytest.raises(cql.CqlError, match="12 changes of 'query' are gone"):
+        list(followed)
+    assert code_of(lambda: Engine(local=True, keep=0)) == "BAD_DEFINITION"
+
+
+def test_the_last_closed_instant_is_known(engine: Engine) -> None:
+    engine.execute(f"{BID}; CREATE STREAM s (v INT, t TIMESTAMP) TIMESTAMP BY t")
+    prices = engine.register("prices", "SELECT price FROM bid [Range 2]")
+    values = engine.register("values", "SELECT v FROM s")
+    engine.start()
+    assert prices.instant is None
+    engine.push("bid", [(1, 10, 4)])
+    assert prices.instant == 3 and prices.snapshot().num_rows == 0
+    engine.heartbeat("bid", 9)
+    assert prices.instant == 8 and prices.snapshot().num_rows == 0
+    engine.push("s", [(1, "2026-01-01")])
+    engine.stop()
+    assert prices.instant == 8
+    assert values.instant == datetime.datetime(2026, 1, 1)
+
+
+def test_frames_need_spark(engine: Engine) -> None:
+    query = bids(engine)
+    assert code_of(query.dataframe) == "BAD_DEFINITION"
+    assert code_of(query.snapshot_dataframe) == "BAD_DEFINITION"

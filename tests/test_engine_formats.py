@@ -28,7 +28,7 @@ from cql.types import DataType
 from runtime.batch import BEGINNING, ChangeBatch
 from runtime.formats import Rows, SourceReader, open_sink, open_source
 from runtime.formats import text_files as text_files_module
-from runtime.formats.results import MemoryWriter
+from runtime.formats.keeping import Kept
 from runtime.formats.rows import OnBadRow
 from runtime.formats.tables import Screen
 from runtime.formats.values import from_text
@@ -918,7 +918,7 @@ def test_a_write_that_fails_leaves_nothing() -> None:
 
 def test_results_are_kept_in_memory() -> None:
     writer = open_sink(query("memory"), KV, False, TimeDomain.INTEGER)
-    assert isinstance(writer, MemoryWriter)
+    assert isinstance(writer, Kept)
     writer.write(SOME)
     assert [batch.weights.tolist() for batch in writer.batches] == [[1, 2, -1]]
 

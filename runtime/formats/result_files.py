@@ -134,7 +134,7 @@ class ParquetWriter(FileWriter):
         compression = options.text("compression", default="snappy").lower()
         if compression not in _COMPRESSIONS:
             raise options.refusal("compression", compression, f"it takes {one_of(_COMPRESSIONS)}")
-        self._schema = _parquet_schema(result)
+        self._schema = parquet_schema(result)
         self._time = result.time
         super().__init__(path)
         with writing(path):
@@ -159,7 +159,8 @@ def result_file(result: Result, options: Options, path: Path) -> FileWriter:
     return ParquetWriter(result, options, path)
 
 
-def _parquet_schema(result: Result) -> pa.Schema:
+def parquet_schema(result: Result) -> pa.Schema:
+    """Return the columns of a result in Parquet: instant, + or -, and those of the row."""
     ts, op = free_names(result.names)
     clock = pa.timestamp("us", "UTC") if result.time is TimeDomain.TIMESTAMP else pa.int64()
     columns = [(column.name, _stored_type(column.type)) for column in result.columns]

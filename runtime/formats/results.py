@@ -80,24 +80,3 @@ def repeated(batch: ChangeBatch) -> ChangeBatch:
         return batch
     spread = batch.take(np.repeat(np.arange(len(batch)), times))
     return replace(spread, weight=np.sign(spread.weights))
-
-
-class MemoryWriter(Writer):
-    """Keeps the changes."""
-
-    def __init__(self) -> None:
-        self.batches: list[ChangeBatch] = []
-
-    def write(self, batch: ChangeBatch) -> None:
-        """Keep changes as they are."""
-        self._write(batch)
-
-    def _write(self, batch: ChangeBatch) -> None:
-        self.batches.append(batch)
-
-    def close(self) -> None:
-        """Keep what there is."""
-
-    def abort(self) -> None:
-        """Forget what there is."""
-        self.batches.clear()

@@ -8,7 +8,7 @@ sink that is given up leaves nothing behind.
 |---|---|
 | `csv`, `json`, `parquet` | a folder `path` with one file, `part-00000`; a new run replaces that file |
 | `stream` | the file `path`, a line `[instant]:+:value, value` for each change, doubles with six digits |
-| `memory` | nothing: the changes are kept in `MemoryWriter.batches` |
+| `memory` | nothing: the changes are kept in `Kept.batches` |
 | `console`, or none | standard output, as a table or as JSON lines |
 
 The columns in a folder are `ts` and `op`, the instant and + or -, and then those of the row; where a row has a column
@@ -26,10 +26,11 @@ from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.batch import ChangeBatch
+from runtime.formats.keeping import Kept
 from runtime.formats.line_formats import EnvelopeFormat, LineFormat, StreamFormat
 from runtime.formats.options import WRITES, Options
 from runtime.formats.result_files import LinesWriter, result_file
-from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer
+from runtime.formats.results import Result, ResultColumn, Writer
 from runtime.formats.tables import Screen, TableWriter
 
 Output = Literal["table", "jsonl"]
@@ -75,7 +76,7 @@ def open_sink(
     options = Options(query.sink, WRITES, "write")
     match options.format:
         case "memory":
-            return MemoryWriter()
+            return Kept(is_stream)
         case "stream":
             return LinesWriter(StreamFormat(result), _file(options.path()))
     return result_file(result, options, _part(options))

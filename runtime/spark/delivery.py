@@ -36,13 +36,15 @@ from pyspark.sql import DataFrame, SparkSession
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
+from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.batch import ChangeBatch
 from runtime.failures import placed
+from runtime.formats.keeping import Kept
 from runtime.formats.line_formats import StreamFormat
 from runtime.formats.options import WRITES, Options
 from runtime.formats.result_files import result_file, sync, writing
-from runtime.formats.results import MemoryWriter, Result, ResultColumn, Writer, repeated
+from runtime.formats.results import Result, ResultColumn, Writer, repeated
 from runtime.formats.sinks import Output, open_sink
 from runtime.formats.tables import Screen
 from runtime.memory import Callback, called, changes_table
@@ -77,6 +79,8 @@ class Target:
     callback: Callback | None = None
     place: Span = NO_SPAN
     """Where in a script it is said where the results go."""
+    keep: int = MOST_KEPT
+    """How many rows of changes are kept, if they are kept in memory."""
 
 
 @dataclass(slots=True)
@@ -133,11 +137,14 @@ class Delivery:
             self._record.forget(name)
         if self._targets:
             self._record.save()
-        self._sinks = sinks
+        before, self._sinks = self.results, sinks
+        for name, kept in before.items():
+            if self.results.get(name) is not kept:
+                kept.close()
         self._targets = {target.query.name: target for target in targets}
 
     @property
-    def results(self) -> dict[str, MemoryWriter]:
+    def results(self) -> dict[str, Kept]:
         """The results that are kept in memory, by query."""
         return {name: sink.kept for name, sink in self._sinks.items() if isinstance(sink, MemorySink)}
 
@@ -199,6 +206,8 @@ class Delivery:
 
     def abort(self) -> None:
         """Stop where the last delivery ended, and let the checkpoint go."""
+        for kept in self.results.values():
+            kept.close()
         self._unlock()
 
     def _unlock(self) -> None:
@@ -364,8 +373,8 @@ class WriterSink(Sink):
 class MemorySink(Sink):
     """Keeps the changes in this process; what an earlier one had is gone with it."""
 
-    def __init__(self) -> None:
-        self.kept = MemoryWriter()
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
 
     def resume(self, progress: Progress) -> None:
         """Begin anew."""
@@ -373,7 +382,11 @@ class MemorySink(Sink):
 
     def put(self, batch_id: int, batch: ChangeBatch) -> None:
         """Keep the changes of a batch."""
-        self.kept.write(batch)
+        self.kept.put(batch_id, batch)
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self.kept.close()
 
 
 class CallbackSink(Sink):
@@ -408,7 +421,7 @@ def _opened(target: Target, output: Output, screen: Screen) -> Sink:
         return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
     options = Options(query.sink, WRITES, "write")
     if options.format == "memory":
-        return MemorySink()
+        return MemorySink(Kept(target.is_stream, target.keep))
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
     return GrowingFile(result, options) if options.format == "stream" else FolderSink(result, options)
 

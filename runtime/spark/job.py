@@ -146,7 +146,8 @@ class Job:
         """Tell whether the job is running; raises if it has failed, or a source has disappeared."""
         for each in self._frames:
             each.check()
-        return self._query is not None and self._query.check()
+        query = self._query
+        return query is not None and query.check()
 
     # Telling
 

@@ -22,10 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from cql import bound
 from cql.catalog import Catalog, External, QueryDef, StreamDef
 from cql.errors import Code, fail
+from cql.query import MOST_KEPT
 from planner.network import compile_definition
 from runtime.failures import NOWHERE, Places
 from runtime.formats import Rows
-from runtime.formats.results import MemoryWriter
+from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.progress import PART_NAMES, Progress
@@ -57,6 +58,7 @@ class SparkRun:
     `frames` are streaming DataFrames, and `data` all rows, of tables that have no source. With `live`, the rows of
     those that have neither are pushed, and results that go to no sink are kept in `results`; otherwise they are
     printed to `out`.
+    Of those at most `keep` rows of changes are kept.
     `callbacks` are functions that take results, by query. With `adopt`, a checkpoint of other queries is taken over.
     `places` says where in a script tables and queries are defined, for errors.
     """
@@ -75,8 +77,12 @@ class SparkRun:
         callbacks: Mapping[str, FrameCallback] | None = None,
         live: bool = False,
         adopt: bool = False,
+        keep: int = MOST_KEPT,
         places: Places = NOWHERE,
     ) -> None:
+        self.failure: Exception | None = None
+        """What has ended the run, if that is known to have failed."""
+        self._keep = keep
         self._user_session = spark
         self._spark = network_session(spark)
         self._is_kept = checkpoint is not None
@@ -181,6 +187,7 @@ class SparkRun:
             tree.time,
             callback and FrameFunction(self._user_session, callback),
             place,
+            self._keep,
         )
 
     # Running
@@ -304,10 +311,14 @@ class SparkRun:
         for job in self._reading(table):
             job.heartbeat(table, instant)
 
+    def check(self) -> bool:
+        """Tell whether a job is running; raises if one has failed."""
+        return bool(sum(job.check() for job in list(self._jobs.values())))
+
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""
         end = None if seconds is None else time.monotonic() + seconds
-        while sum(job.check() for job in self._jobs.values()):
+        while self.check():
             if end is not None and time.monotonic() >= end:
                 return True
             time.sleep(0.1)
@@ -360,7 +371,7 @@ class SparkRun:
         )
 
     @property
-    def results(self) -> dict[str, MemoryWriter]:
+    def results(self) -> dict[str, Kept]:
         """The results that are kept in memory, by query."""
         return {name: kept for delivery in self._deliveries.values() for name, kept in delivery.results.items()}
 
