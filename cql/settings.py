@@ -44,6 +44,11 @@ class Settings(BaseModel):
         "(skip)",
     )
 
+    files: Literal["drain", "follow"] = Field(
+        "drain",
+        description="a run ends when all files that are there have been read (drain), or goes on, on Spark, with files "
+        "that come into folders later (follow)",
+    )
     paths_from: Literal["working_directory", "script"] = Field(
         "working_directory",
         description="where relative paths of files start: at the working directory, or at the folder of the script "

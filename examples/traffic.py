@@ -46,13 +46,19 @@ class Traffic:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
         self.phase: Phase | None = None
+        self.began = time.time()
         self.offered = 0
         """How many packets there have been on both links."""
         for link in ("customer", "backbone"):
             (folder / link).mkdir(parents=True)
 
+    def greet(self, count: int) -> None:
+        """Write a few packets before the first phase, so that there is something to warm up on."""
+        self._write(time.time() - FILE_SECONDS, count)
+
     def start(self) -> None:
         """Let the first phase begin."""
+        self.began = time.time()
         self._thread.start()
 
     def stop(self) -> None:

@@ -314,6 +314,7 @@ class LocalRun:
 
     def begin(self) -> None:
         """Read what can be read before rows are pushed."""
+        self._check_files_end()
         self.drain()
 
     def process_available(self) -> None:
@@ -327,7 +328,16 @@ class LocalRun:
 
     def run_to_the_end(self) -> None:
         """Read all sources to their ends; there are none without an end here."""
+        self._check_files_end()
         self.drain()
+
+    def _check_files_end(self) -> None:
+        if self._catalog.settings.files == "follow":
+            raise fail(
+                Code.NOT_AVAILABLE,
+                "the local engine reads files to their ends, and does not follow folders",
+                hint="SET files = drain, or run on Spark: --engine spark",
+            )
 
     def drain(self) -> None:
         """Read all bounded sources to their ends."""

@@ -52,10 +52,12 @@ class Definitions:
 
     def is_endless(self, name: str) -> bool:
         """Tell whether a table has no end that could be read to."""
-        key, source = name.casefold(), self.table(name).source
+        key, table = name.casefold(), self.table(name)
         if key in self.inboxes:
             return self.inboxes[key].is_open
-        return key in self.frames or (source is not None and source.format not in BOUNDED)
+        if key in self.frames or table.source is None or table.time is None:
+            return key in self.frames
+        return table.source.format not in BOUNDED or self.catalog.settings.files == "follow"
 
 
 def opened_source(
