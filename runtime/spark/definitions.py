@@ -13,7 +13,7 @@ from planner import operators as op
 from runtime.failures import NOWHERE, Places, placed
 from runtime.formats import Rows
 from runtime.spark.delivery import FrameCallback
-from runtime.spark.frames import with_named_sources
+from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
 from runtime.spark.record import source_name
 from runtime.spark.sources import SourceFrame, frame_source, source_frame
@@ -56,6 +56,13 @@ class Definitions:
         if key in self.inboxes:
             return self.inboxes[key].is_open
         return key in self.frames or (source is not None and source.format not in BOUNDED)
+
+    def runs_dry(self, name: str) -> bool:
+        """Tell whether a table has so much now and no more until somebody adds to it: files, and pushed rows."""
+        key, source = name.casefold(), self.table(name).source
+        if key in self.frames:
+            return reads_files(self.frames[key])
+        return source is None or source.format in BOUNDED
 
 
 def opened_source(
