@@ -25,14 +25,14 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from cql import ast
+from cql import ast, html
 from cql.binder.inference import column_type
-from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
+from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef, ViewDef
 from cql.errors import Code, CqlError, fail
 from cql.parsing import parse_query
 from cql.query import MOST_KEPT, Change, Query, figures
@@ -103,6 +103,30 @@ class Engine:
     def catalog(self) -> Catalog:
         """Everything that is defined."""
         return self._session.catalog
+
+    def __repr__(self) -> str:
+        where = "in this process" if self._is_local else "on Spark"
+        state = "running" if self._is_running else "stopped" if self._run else "not started"
+        return f"Engine({len(self.catalog.queries)} queries, {where}, {state})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the tables, the queries, and how far they are."""
+        progress = self.progress().values()
+        kinds = {StreamDef: "stream", RelationDef: "relation", ViewDef: "view"}
+        tables = [
+            (table.name, kinds[type(table)], _first(each.rows_in.get(table.name) for each in progress))
+            for table in self.catalog.tables()
+        ]
+        queries = [
+            (query.name, query.text, _first(each.rows_out.get(query.name) for each in progress))
+            for query in self.catalog.queries.values()
+        ]
+        shown = html.heading("Engine", repr(self).removeprefix("Engine(").removesuffix(")"))
+        if tables:
+            shown += html.table(("table", "kind", "rows read"), tables)
+        if queries:
+            shown += html.table(("query", "text", "results"), queries)
+        return shown
 
     # Defining
 
@@ -468,6 +492,11 @@ class Engine:
         elif self._is_running and self._run:
             self._is_running = False
             self._run.abort()
+
+
+def _first(values: Iterable[int | None]) -> int | str:
+    """Return the first number that is known."""
+    return next((value for value in values if value is not None), "")
 
 
 def _table(catalog: Catalog, name: str) -> StreamDef | RelationDef:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from cql import html
 from cql.bound import Rel
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
@@ -55,6 +56,19 @@ class Query:
 
     def __repr__(self) -> str:
         return f"Query({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what the query is, and the first rows of what it holds."""
+        query = self._engine.catalog.query(self.name)
+        kind = "stream" if query.tree.is_stream else "relation"
+        run = self._engine._run
+        if run is None or self.name not in run.results:
+            return html.heading(self.name, f"{kind}, {'no results here' if run else 'not started'}: {query.text}")
+        rows, instant = self.snapshot(), self.instant
+        state = "no instant is closed yet" if instant is None else f"as of {instant}"
+        note = f"{rows.num_rows:,} rows" + (f", the first {_MOST_SHOWN} of them" if rows.num_rows > _MOST_SHOWN else "")
+        shown = [list(row.values()) for row in rows.slice(0, _MOST_SHOWN).to_pylist()]
+        return html.heading(self.name, f"{kind}, {state}") + html.table(rows.column_names, shown, note)
 
     # Changes
 

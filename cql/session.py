@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from cql import ast
+from cql import ast, html
 from cql.binder import bind_query, bind_statement
 from cql.binder.statements import Defining, result_kind
 from cql.bound import Rel, Schema
@@ -41,6 +41,9 @@ class Listing:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def _repr_html_(self) -> str:
+        return html.table(self.columns, self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,12 @@ class Plan(_Model):
     def __str__(self) -> str:
         return self.explain()
 
+    def _repr_html_(self) -> str:
+        """Return the plan as notebooks show it."""
+        from planner.explain.drawing import to_html
+
+        return to_html(self)
+
 
 def combine(queries: Iterable[QueryPlan]) -> Plan:
     """Return the plan of several queries together: what has the same id is the same."""

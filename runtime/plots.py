@@ -49,7 +49,7 @@ def plot(history: Sequence[Batch], query: str | None = None) -> Figure:
     for axes, (name, unit, lines, is_filled) in zip(rows, panels, strict=False):
         _draw(axes, name, lines, is_filled)
         axes.yaxis.set_major_formatter(EngFormatter(unit=unit, sep="" if not unit else " "))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2, steps=[1, 2, 5, 10]))
     if panels:
         rows[-1].set_xlabel("seconds since the start", color=_FAINT, fontsize=9)
     else:

@@ -13,7 +13,7 @@ from planner import operators as op
 from runtime.failures import NOWHERE, Places, placed
 from runtime.formats import Rows
 from runtime.spark.delivery import FrameCallback
-from runtime.spark.frames import with_named_sources
+from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
 from runtime.spark.record import source_name
 from runtime.spark.sources import SourceFrame, frame_source, source_frame
@@ -58,6 +58,13 @@ class Definitions:
         if key in self.frames or table.source is None or table.time is None:
             return key in self.frames
         return table.source.format not in BOUNDED or self.catalog.settings.files == "follow"
+
+    def runs_dry(self, name: str) -> bool:
+        """Tell whether a table has so much now and no more until somebody adds to it: files, and pushed rows."""
+        key, source = name.casefold(), self.table(name).source
+        if key in self.frames:
+            return reads_files(self.frames[key])
+        return source is None or source.format in BOUNDED
 
 
 def opened_source(

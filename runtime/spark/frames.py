@@ -32,6 +32,16 @@ def column_types(name: str, frame: DataFrame) -> Iterator[tuple[str, DataType]]:
         yield field.name, column_type(arrow, field.name)
 
 
+def reads_files(frame: DataFrame) -> bool:
+    """Tell whether everything that a streaming frame reads are files."""
+
+    def is_of_files(plan: Any) -> bool:
+        children = [plan.children().apply(at) for at in range(plan.children().size())]
+        return plan.getClass().getSimpleName() != "StreamingRelationV2" and all(map(is_of_files, children))
+
+    return is_of_files(frame._jdf.queryExecution().analyzed())
+
+
 def with_named_sources(frame: DataFrame, spark: SparkSession, name: str) -> DataFrame:
     """Return a frame in another session, with names for those of its sources that have none."""
     jvm = spark._jvm

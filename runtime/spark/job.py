@@ -60,6 +60,8 @@ class Job:
         self._last_message = ""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
+        self._dry: set[str] = set()
+        """The tables that do not always have more."""
         self._idle_watch: IdleWatch | None = None
         self.counters = counters
 
@@ -68,6 +70,7 @@ class Job:
     def start(self, record: Record, definitions: Definitions) -> None:
         """Start a network, from where its checkpoint is; results are delivered as they come."""
         self._feeds = feeds_of(record)
+        self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self.counters.begin(record.plan)
         saved = Record.load(self._folder)
@@ -115,9 +118,26 @@ class Job:
         self.stop()
 
     def process_available(self) -> None:
-        """Process all that the sources have now; instants that are open stay open."""
-        if self._query is not None:
+        """Process all that the sources have now; instants that are open stay open.
+
+        Beside a source that always has more, Spark would never say that everything is done. What was there before a
+        control message is given is in the micro-batch after the one that brings the message, at the latest. Files may
+        be read a few at a time; they are done when such a micro-batch brings none of their rows.
+        """
+        if self._query is None:
+            return
+        if self._dry == set(self._timed):
             self._query.process_available()
+            return
+        self._wait_until_told(self._control.tell({}))
+        read: dict[str, int] | None = None
+        while self.check() and read != (now := self._read_dry()):
+            read = now
+            self._wait_until_told(self._control.tell({}))
+
+    def _read_dry(self) -> dict[str, int]:
+        """Return how many rows were read of each table that does not always have more."""
+        return {table: count for table, count in self.counters.rows_in().items() if table.casefold() in self._dry}
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""

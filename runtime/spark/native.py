@@ -100,6 +100,7 @@ class NativeJob:
         """Start the query, from where its checkpoint is."""
         (query,) = definitions.queries
         (self._table,) = record.plan.sources
+        self._runs_dry = definitions.runs_dry(self._table.table)
         self.counters.begin(record.plan)
         goes_to_function = query.name in definitions.callbacks
         self._source = source = opened_source(self._spark, definitions, self._table, native=goes_to_function)
@@ -117,8 +118,10 @@ class NativeJob:
 
     def process_available(self) -> None:
         """Process all that the source has now."""
-        if self._query is not None:
+        if self._query is not None and self._runs_dry:
             self._query.process_available()
+        elif self._query is not None:
+            self._query.process_current()
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Nothing waits for a heartbeat."""

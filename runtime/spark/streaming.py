@@ -19,6 +19,10 @@ Deliver = Callable[[DataFrame, int], None]
 """What is done with the frame of a micro-batch, and its id; called on the driver."""
 
 
+_QUIET_SECONDS = 0.5
+"""For how long there has to be nothing to do until that is believed."""
+
+
 class Stopping(Exception):
     """Ends a micro-batch that has done nothing yet, because the query is to stop."""
 
@@ -29,6 +33,7 @@ class SparkQuery:
     def __init__(self, frame: DataFrame, deliver: Deliver, checkpoint: Path, name: str) -> None:
         self._deliver = deliver
         self._is_stopping = False
+        self._done = 0
         self._query = (
             frame.writeStream.foreachBatch(self._run)
             .option("checkpointLocation", f"file:{checkpoint}")
@@ -41,11 +46,23 @@ class SparkQuery:
         if self._is_stopping:
             raise Stopping
         self._deliver(frame, batch_id)
+        self._done += 1
 
     def process_available(self) -> None:
         """Wait until everything that the sources have now is processed."""
         with translated():
             self._query.processAllAvailable()
+
+    def process_current(self) -> None:
+        """Wait until a micro-batch is done that was begun after this call, or it is seen that there is nothing to do.
+
+        For sources that always have more, that is what they had at the call, as far as a micro-batch takes it.
+        """
+        done, quiet_since = self._done, time.monotonic()
+        while self.check() and self._done < done + 2 and time.monotonic() < quiet_since + _QUIET_SECONDS:
+            if self._query.status["isDataAvailable"]:
+                quiet_since = time.monotonic()
+            time.sleep(0.01)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds; raises if the query fails before."""
