@@ -55,6 +55,8 @@ ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "fixtures" / "documents"
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_PROGRAMS = ".venv/bin"
+
 HOME = "/home/ann"
 """What the folder of `console` is called in what it prints."""
 
@@ -223,10 +225,10 @@ class Document:
         return contextlib.chdir(self._shared_folder())
 
     def _shared_folder(self) -> str:
-        """Return the folder that blocks of this document may write to."""
+        """Return the folder that blocks of this document may write to: it looks like the root of the project."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory()
-            shutil.copytree(FOLDER, self._folder.name, dirs_exist_ok=True)
+            _fill(Path(self._folder.name))
         return self._folder.name
 
     def _console(self, at: int) -> str | None:
@@ -267,8 +269,9 @@ class Document:
             return problem
         if not block.is_runnable:
             return "this cannot be run in a test; mark it ```sh shown"
-        folder = Path(self._shared_folder())
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{_programs(folder)}:{os.environ['PATH']}"}
+        folder = self._shared_folder()
+        path = f"{folder}/{_PROGRAMS}:{os.environ['PATH']}"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=folder,
@@ -341,17 +344,16 @@ def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
     return "\n".join(printed), set()
 
 
-def _programs(folder: Path) -> Path:
-    """Make a folder look like the root of the project after `make setup`; return where its programs are."""
-    programs = folder / ".venv" / "bin"
-    if not programs.exists():
-        programs.mkdir(parents=True)
-        for name, arguments in {"cql": " -m repl.cli", "python": ""}.items():
-            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
-            (programs / name).chmod(0o755)
-        (folder / "tests").symlink_to(ROOT / "tests")
-        shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    return programs
+def _fill(folder: Path) -> None:
+    """Make a folder look like the root of the project after `make setup`, with the files of documents in it."""
+    shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests").symlink_to(ROOT / "tests")
+    programs = folder / _PROGRAMS
+    programs.mkdir(parents=True)
+    for name, arguments in {"cql": " -m repl.cli", "python": ""}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
+        (programs / name).chmod(0o755)
 
 
 def _is_unrunnable(words: list[str]) -> bool:

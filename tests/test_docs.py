@@ -34,9 +34,12 @@ def document(path: Path) -> Document:
     return Document(path)
 
 
-def needs_spark(path: Path, at: int) -> list[pytest.MarkDecorator]:
-    """Return the mark of blocks that run on Spark, and of those after them: blocks run from top to bottom."""
-    before = document(path).blocks[: at + 1]
+def needs_spark(path: Path, at: int | None = None) -> list[pytest.MarkDecorator]:
+    """Return the mark of blocks that run on Spark, and of those after them: blocks run from top to bottom.
+
+    Without a block, it is that of the document.
+    """
+    before = document(path).blocks[: None if at is None else at + 1]
     return [pytest.mark.spark] if any(block.needs_spark for block in before) else []
 
 
@@ -114,10 +117,14 @@ def test_the_index_lists_every_page_once() -> None:
 
 
 @pytest.mark.golden
-@every_document
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=str(path.relative_to(ROOT)), marks=needs_spark(path)) for path in PATHS]
+)
 def test_generated_tables_are_up_to_date(path: Path, request: pytest.FixtureRequest) -> None:
     found = document(path)
     if request.config.getoption("--update-golden"):
+        if request.node.get_closest_marker("spark"):
+            request.getfixturevalue("spark")
         right = with_generated_parts(found.with_answers())
         if right != found.text:
             path.write_bytes(right.encode())
