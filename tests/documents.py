@@ -12,11 +12,12 @@
 | `python submitted` | compiled; `tests/test_spark_cluster.py` submits it to a cluster, with the command before it |
 | `console` | commands of cql after `$`, run on Spark, and what they print; those of a document share a folder with |
 | | the last `sql` as `script.cql` |
-| `sh` | not run; the commands and options of cql, the targets of make, and paths have to exist |
+| `sh` | run by a shell, in a folder like the root of the project, which those of a document share; without Spark |
+| `sh shown` | not run here, because it cannot be (`UNRUNNABLE`); commands and options of cql, targets of make, and |
+| | paths have to exist; a script that it runs on Spark is run so by `tests/test_docs.py` |
 | `syntax` | not run; its words in capitals have to be words of the grammar |
 | `instants` | a table of worked instants (`tests/worked_instants.py`) |
-| `text`, or nothing | what the block before it prints: errors or EXPLAIN of `sql`, the output of `python` and `run`; |
-| | an error that stands alone has to have a known code and its caret at its column |
+| `text`, or nothing | what the block right before it prints: errors, EXPLAIN, output of `python`, `run` and `sh` |
 
 Anything else is reported, so that nothing goes unchecked. Blocks run in `tests/fixtures/documents`.
 """
@@ -26,9 +27,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -51,8 +55,15 @@ ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "fixtures" / "documents"
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_PROGRAMS = ".venv/bin"
+
+HOME = "/home/ann"
+"""What the folder of `console` is called in what it prints."""
+
+UNRUNNABLE = ("make", "git", "pip", "spark-submit")
+"""Programs that tests do not run from documents: they fetch things, take minutes, or run the tests themselves."""
+
 _ERROR = re.compile(r"(?P<file>\S+):(?P<line>\d+):(?P<column>\d+): (?P<code>E\d{3}): .+")
-_CARET = re.compile(r"  (?P<before>\s*)\^+")
 _INLINE_COMMAND = re.compile(r"`((?:make|cql|\.venv/bin/cql) [^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
@@ -74,6 +85,24 @@ class Block:
     @property
     def needs_spark(self) -> bool:
         return self.language == "console" or self.words == ("python", "spark")
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands of a `sh` block in words: without files that it writes, and where they write or pipe to."""
+        text = re.sub(r"<<'(\w+)'\n.*?^\1$", "", self.text.replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL)
+        lines = (re.split(r" [|>]|; ", line.strip())[0] for line in text.splitlines())
+        return [shlex.split(line, comments=True) for line in lines if line and not line.startswith("#")]
+
+    @property
+    def runs_on_spark(self) -> list[list[str]]:
+        """The arguments of commands that a `sh shown` block shows for running scripts on Spark."""
+        commands = self.commands if self.words == ("sh", "shown") else []
+        return [words[1:] for words in commands if words[0].endswith("cql") and words[1] == "run"]
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether a shell can run it in a test: nothing of it is unrunnable, starts Spark or talks to a person."""
+        return not any(map(_is_unrunnable, self.commands))
 
 
 @dataclass
@@ -193,10 +222,14 @@ class Document:
         from runtime.spark.session import local_session
 
         local_session(cores=2)
+        return contextlib.chdir(self._shared_folder())
+
+    def _shared_folder(self) -> str:
+        """Return the folder that blocks of this document may write to: it looks like the root of the project."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory()
-            shutil.copytree(FOLDER, self._folder.name, dirs_exist_ok=True)
-        return contextlib.chdir(self._folder.name)
+            _fill(Path(self._folder.name))
+        return self._folder.name
 
     def _console(self, at: int) -> str | None:
         shown, printed = self.blocks[at].text, io.StringIO()
@@ -208,8 +241,16 @@ class Document:
                     printed.write(f"{line}\n")
                     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                         main(shlex.split(line)[2:])
-        self._answers[at] = printed.getvalue()
-        return difference(shown, printed.getvalue(), self.name, "printed")
+        self._answers[at] = printed.getvalue().replace(self._shared_folder(), HOME)
+        return difference(shown, self._answers[at], self.name, "printed")
+
+    def printed(self, arguments: list[str]) -> str:
+        """Return what cql prints in the folder of this document; it has to end well."""
+        printed = io.StringIO()
+        with contextlib.chdir(self._shared_folder()), contextlib.redirect_stdout(printed):
+            code = main(arguments)
+        assert code == 0, f"cql {shlex.join(arguments)} ends with {code}"
+        return printed.getvalue()
 
     def _text(self, at: int) -> str | None:
         shown = self.blocks[at].text
@@ -219,11 +260,30 @@ class Document:
             if self._problems[at - 1] is None:
                 self._answers[at] = right
             return difference(shown, right, self.name, "printed")
-        return _misshapen_error(shown)
+        return "this is not printed by the block before it"
 
     def _sh(self, at: int) -> str | None:
-        lines = (line.strip() for line in self.blocks[at].text.replace("\\\n", " ").splitlines())
-        return first_problem(command_problem(line) for line in lines if line and not line.startswith("#"))
+        block = self.blocks[at]
+        problem = first_problem(map(command_problem, block.commands))
+        if problem or block.words[1:] == ("shown",):
+            return problem
+        if not block.is_runnable:
+            return "this cannot be run in a test; mark it ```sh shown"
+        folder = self._shared_folder()
+        path = f"{folder}/{_PROGRAMS}:{os.environ['PATH']}"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.text],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+        self._printed = ran.stdout
+        is_meant = _ERROR.match(self._printed_below(at) or "") is not None
+        return None if (ran.returncode == 0) is not is_meant else f"this ends with {ran.returncode}\n{ran.stdout}"
 
     def _syntax(self, at: int) -> str | None:
         grammar = (ROOT / "grammar" / "cql.lark").read_text(encoding="utf-8")
@@ -284,19 +344,22 @@ def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
     return "\n".join(printed), set()
 
 
-def _misshapen_error(text: str) -> str | None:
-    """Return what is wrong with an error that a document shows without the script it belongs to."""
-    lines = text.splitlines()
-    error = _ERROR.match(lines[0]) if lines else None
-    if not error:
-        return "this is neither printed by the block before it nor an error"
-    if error["code"] not in {code.text for code in Code}:
-        return f"there is no error {error['code']}"
-    caret = _CARET.match(lines[2]) if len(lines) > 2 else None
-    if not caret or len(caret["before"]) + 1 != int(error["column"]):
-        place = f"under column {len(caret['before']) + 1}" if caret else "missing"
-        return f"the caret is {place}, the error is at column {error['column']}"
-    return None
+def _fill(folder: Path) -> None:
+    """Make a folder look like the root of the project after `make setup`, with the files of documents in it."""
+    shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests").symlink_to(ROOT / "tests")
+    programs = folder / _PROGRAMS
+    programs.mkdir(parents=True)
+    for name, arguments in {"cql": " -m repl.cli", "python": ""}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
+        (programs / name).chmod(0o755)
+
+
+def _is_unrunnable(words: list[str]) -> bool:
+    if words[0].rpartition("/")[2] == "cql":
+        return words[1] == "repl" or (words[1] == "run" and "local" not in words)
+    return words[0] in UNRUNNABLE
 
 
 def difference(shown: str, right: str, owner: str, what: str) -> str | None:
@@ -319,14 +382,13 @@ def prose(text: str) -> str:
     return _FENCE.sub("", text)
 
 
-def inline_commands(text: str) -> list[str]:
+def inline_commands(text: str) -> list[list[str]]:
     """Return the commands of make and cql that the sentences of a document mention."""
-    return _INLINE_COMMAND.findall(prose(text))
+    return [shlex.split(command) for command in _INLINE_COMMAND.findall(prose(text))]
 
 
-def command_problem(line: str) -> str | None:
-    """Return what a command line mentions that does not exist, or None."""
-    words = shlex.split(line, comments=True)
+def command_problem(words: list[str]) -> str | None:
+    """Return what a command mentions that does not exist, or None."""
     if words[0] == "make":
         return _make_problem(words[1:])
     if words[0].rpartition("/")[2] == "cql":

@@ -1,4 +1,4 @@
-"""The parts of the documents that are written from the code: functions, settings, conversions, rules, operators.
+"""The parts of documents that are written from the code: functions, settings, conversions, rules, operators, upgrades.
 
 In a page they stand between `<!-- generated: NAME -->` and `<!-- end -->`; `make golden` writes them anew.
 """
@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 
+from cql import Catalog
 from cql import types as t
 from cql.functions import AGGREGATES, SCALARS
 from cql.functions.scalars import CALLABLE
 from cql.settings import Settings
 from planner.operators import OPERATOR_TYPES
 from planner.rules import RULES
+from runtime.spark.record import Change, Record, changed
 
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -105,7 +107,50 @@ def _plan_operators() -> str:
     return table(("operator", "what it does"), rows)
 
 
+_NETWORK = """
+CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at DELAY 5 SECONDS FROM csv OPTIONS (path 'bids');
+REGISTER QUERY best AS SELECT auction, MAX(price) AS price FROM bid [Range 1 Minute] WHERE price > 5 GROUP BY auction;
+"""
+_UPGRADES = {
+    "layout, comments, capitals": ("MAX(price)", "max( PRICE ) /* so far */"),
+    "an equal way to say it: `60 Seconds` for `1 Minute`, a view": ("1 Minute", "60 Seconds"),
+    "the name of a column of the result": ("AS price", "AS top"),
+    "the name of a column of a stream, here and in its queries": ("auction", "sale"),
+    "the sink, or its options": ("GROUP BY auction", "GROUP BY auction INTO csv OPTIONS (path 'out')"),
+    "how fast a source is read: `maxFilesPerTrigger`": ("path 'bids'", "path 'bids', maxFilesPerTrigger 1"),
+    "how a source is read: `header`, `sep`": ("path 'bids'", "path 'bids', header 'true'"),
+    "`DELAY`": ("5 SECONDS", "50 SECONDS"),
+    "`SET on_bad_row`, `scheduler`, `idle_timeout`": ("CREATE", "SET on_bad_row = skip; CREATE"),
+    "another query, added or dropped": ("GROUP BY auction;", "GROUP BY auction; SELECT COUNT(*) FROM bid;"),
+    "a window, a condition, an expression": ("1 Minute", "2 Minutes"),
+    "the name of the query": ("QUERY best", "QUERY top"),
+    "the name of a stream": ("bid ", "offer "),
+    "the path or format of a source": ("'bids'", "'new/bids'"),
+    "a column of a stream added, removed, or of another type": ("price INT", "price BIGINT"),
+    "`SET sharing`": ("CREATE", "SET sharing = off; CREATE"),
+    "`SET range_bounds`": ("CREATE", "SET range_bounds = closed; CREATE"),
+}
+"""Changes of a script, and how they change the one above."""
+
+
+def _upgrades() -> str:
+    before = _network(_NETWORK, None).record
+
+    def becomes(old: str, new: str) -> str:
+        assert old in _NETWORK
+        return "goes on" if "best" in _network(_NETWORK.replace(old, new), before).kept else "begins anew"
+
+    return table(("what changes", "the query"), [(what, becomes(*how)) for what, how in _UPGRADES.items()])
+
+
+def _network(script: str, before: Record | None) -> Change:
+    catalog = Catalog()
+    catalog.execute(script)
+    return changed(before, catalog, list(catalog.queries.values()), buckets=2)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "upgrades": _upgrades,
     "rules": _rules,
     "plan operators": _plan_operators,
     "operators": _operators,
