@@ -252,20 +252,26 @@ class LocalRun:
 
     def drain(self) -> None:
         """Read all bounded sources to their ends."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Read all bounded sources to their ends, with a pause after each chunk; to go on no further is to stop early."""
         with self._reported():
             for feed in self._feeds.values():
                 if feed.table.time is None and not feed.has_ended:
                     feed.load()
             for part in self._parts:
-                self._drain(part)
+                yield from self._steps(part)
 
-    def _drain(self, part: _Part) -> None:
+    def _steps(self, part: _Part) -> Iterator[None]:
         mine = [feed for feed in self._feeds.values() if any(executor is part.executor for executor, _ in feed.targets)]
         bounded = [feed for feed in mine if feed.rows is not None and not feed.has_ended]
         part.advance()
         while bounded:
             min(bounded, key=lambda feed: feed.until).pull()
             part.advance()
+            yield
             bounded = [feed for feed in bounded if not feed.has_ended]
 
     def push(self, table: str, rows: Rows) -> None:
