@@ -92,9 +92,9 @@ def _state(part: Plan) -> str:
 
 def _spread(plan: Plan, output: op.Output) -> Iterator[str]:
     """Yield why a query, or a part of it, is not spread over the buckets of a run on Spark."""
-    reasons = dict.fromkeys(each.reason for each in plan.below(output) if each.placement == "single" and each.reason)
-    for reason in reasons:
-        yield f"  on Spark in one bucket: {reason}"
+    reasons = [each.reason for each in plan.below(output) if each.placement == "single" and each.reason]
+    if reasons:
+        yield f"  on Spark in one bucket: {reasons[0]}"
 
 
 def dropped_lines(before: Plan, name: str) -> list[str]:

@@ -57,13 +57,14 @@ class Editor:
             style=merge_styles([style_from_pygments_cls(get_style_by_name("default")), _STYLE]),
             key_bindings=_keys(),
             enable_open_in_editor=True,
-            refresh_interval=1.0,
             erase_when_done=False,
         )
 
     def read(self) -> str:
         """Return what is typed next; raises EOFError at Ctrl-D and KeyboardInterrupt at Ctrl-C."""
-        self._session.bottom_toolbar = self._toolbar if self._status() is not None else None
+        is_on = self._status() is not None
+        self._session.bottom_toolbar = self._toolbar if is_on else None
+        self._session.refresh_interval = 1.0 if is_on else 0.0
         with patch_stdout(raw=True):
             return self._session.prompt()
 

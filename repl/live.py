@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from cql.catalog import Catalog, QueryDef
 from cql.errors import Code, CqlError, fail
-from planner.plan import Plan
 from repl.background import Background, LocalBackground, SparkBackground
-from repl.brief import planned
 from repl.script import EngineName, Follow, RunOptions, Script
 from repl.summary import summary
 from repl.terminal_display import TerminalDisplay
 
 if TYPE_CHECKING:
-    from runtime.spark.run import SparkRun
+    from planner.plan import Plan
+    from runtime.spark.run import NextNetwork, SparkRun
     from runtime.statistics import Figures
 
 AT_ONCE = 0.4
@@ -40,6 +39,11 @@ class Live(Script):
         self._is_told = True
         self._lock = threading.Lock()
         self._is_prompting = False
+
+    def warm_up(self) -> None:
+        """Load what the first plan and the first TRY need, while something is being typed."""
+        self._prepare_local()
+        import runtime.trial  # noqa: F401
 
     @property
     def is_running(self) -> bool:
@@ -60,6 +64,8 @@ class Live(Script):
             raise fail(Code.BAD_DEFINITION, "queries are running", hint="STOP ends them; \\watch shows them")
         if not catalog.queries:
             raise fail(Code.BAD_DEFINITION, "no query is registered", hint="REGISTER QUERY name AS query")
+        from repl.brief import planned
+
         self.plan = planned(catalog)
         _check_sources(self.plan, catalog)
         queries = [_shown_here(query) for query in catalog.queries.values()]
@@ -175,18 +181,24 @@ class Live(Script):
         queries = [_shown_here(query) for query in catalog.queries.values()]
         _check_sources(follow.plan, catalog)
 
-        def change(network: SparkRun) -> bool:
-            network.change(network.next_network(catalog, queries))
-            return True
+        def change(network: SparkRun) -> NextNetwork:
+            to = network.next_network(catalog, queries)
+            network.change(to)
+            return to
 
         with self._terminal.working("changing what runs"):
-            has_changed = run.changed(change)
-        if not has_changed:
+            to = run.changed(change)
+        if to is None:
             return Follow(follow.plan, follow.plan_before, later)
         run.now_running(queries)
         self.plan = follow.plan
-        note = "it runs from now on: rows from before are not part of it" if joins else "it is over; the others run on"
-        return Follow(follow.plan, follow.plan_before, (f"  {note}",))
+        if not joins:
+            return Follow(follow.plan, follow.plan_before, ("  it is over; the others run on",))
+        ((change_of_part, _),) = (part for part in to.parts.values() if part[0].added or part[0].changed)
+        notes = ["  it runs from now on: streams begin empty for it"]
+        if change_of_part.squeezed:
+            notes.append("  it runs in one bucket: the network was started with too few stages to spread it")
+        return Follow(change_of_part.record.plan, follow.plan_before, tuple(notes))
 
     def use_engine(self, engine: EngineName) -> None:
         """Choose where the next START runs queries."""

@@ -29,6 +29,9 @@ from repl.terminal_display import TerminalDisplay
 MOST_OPERATORS = 8
 """How many operators are listed, those that take the most time."""
 
+FEWEST_LINES = 4
+"""How many lines a query needs to be worth more than a list of operators."""
+
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REDRAWN = 0.25
 _LINES = 1.0
@@ -84,30 +87,32 @@ def _keys() -> KeyBindings:
 
 def _drawn(application: Application[None], run: Background, plan: Plan | None, query: str | None) -> ANSI:
     rows, columns = application.output.get_size()
-    out = io.StringIO()
-    console = Console(file=out, width=columns, height=rows, force_terminal=True, color_system="standard")
-    for line in picture(run, plan, query, columns, rows):
-        console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
-    lines = out.getvalue().rstrip("\n").split("\n")
-    return ANSI("\n".join(lines[:rows]))
+    return ANSI("\n".join(picture(run, plan, query, columns, rows)))
 
 
 # What is seen
 
 
-def picture(run: Background, plan: Plan | None, query: str | None, width: int, height: int) -> list[RenderableType]:
-    """Return what is seen in a window of some size, from top to bottom: at most `height` lines."""
-    head = list(packed(_state(run), width))
-    operators = _operators(run, plan, query, width, min(MOST_OPERATORS, (height - len(head)) // 3))
-    foot = [Text(FOOTER, "dim")]
-    below = len(operators) + (1 if operators else 0) + len(foot)
-    room = height - len(head) - below
-    if room < 4:
+def picture(run: Background, plan: Plan | None, query: str | None, width: int, height: int) -> list[str]:
+    """Return what is seen in a window of some size: so many lines, none of them longer than it is wide."""
+    head = drawn(packed(_state(run), width), width)
+    foot = drawn([Text(FOOTER, "dim")], width)
+    operators = drawn(_operators(run, plan, query, width, min(MOST_OPERATORS, height // 3)), width)
+    room = height - len(head) - len(foot) - len(operators)
+    if room < 2 + FEWEST_LINES * len(run.queries):
         operators, room = [], height - len(head) - len(foot)
-    table = [Text(), *operators] if operators else []
-    body = list(_queries(run, query, room))
-    blank = [Text()] * (height - len(head) - len(body) - len(table) - len(foot))
-    return [*head, *body, *blank, *table, *foot][:height]
+    body = drawn(_queries(run, query, room), width)[: max(0, room)]
+    blank = [""] * (room - len(body))
+    return [*head, *body, *blank, *operators, *foot][:height]
+
+
+def drawn(parts: Iterable[RenderableType], width: int) -> list[str]:
+    """Return the lines of some parts, with the marks of their colours."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system="standard")
+    for part in parts:
+        console.print(part, no_wrap=True, overflow="ellipsis", crop=True)
+    return out.getvalue().splitlines()
 
 
 def _state(run: Background) -> Iterator[Text]:
@@ -154,29 +159,21 @@ def packed(parts: Iterable[Text], width: int) -> Iterator[Text]:
 def _queries(run: Background, chosen: str | None, room: int) -> Iterator[RenderableType]:
     """Yield the latest results of all queries, or the chosen one, in some lines."""
     names = [name for name in run.queries if chosen in (None, name)]
-    if chosen is not None and not names:
-        yield Text(f"{chosen} does not take part")
-        return
-    most = max(1, room // 3)
-    shown = names[:most]
+    fitting = max(1, room // FEWEST_LINES)
+    shown = names if len(names) <= fitting else names[: max(1, fitting - 1)]
     if len(shown) < len(names):
-        shown = names[: max(1, most - 1)]
-    kept = [name for name in shown if name in run.latest]
-    each = max(1, (room - len(shown)) // max(1, len(kept)))
+        room -= 1
+    lists = [name for name in shown if name in run.latest]
+    each = (room - 2 * len(shown)) // max(1, len(lists))
     for name in shown:
-        yield from _query(run, name, each)
+        yield Text()
+        heading, *table = query_lines(run, name, each - 1)
+        assert isinstance(heading, Text)
+        rate = f"  {count(run.course.rate_out(name))}/s {sparkline(run.course.rates_out(name))}"
+        yield Text.assemble(heading, (rate, "dim"))
+        yield from table
     if len(shown) < len(names):
-        yield Text(f"and {len(names) - len(shown)} more queries; \\watch NAME shows one", "dim")
-
-
-def _query(run: Background, name: str, room: int) -> Iterator[RenderableType]:
-    """Yield a heading with rates, and as many of the latest changes as there is room for."""
-    heading, *tables = query_lines(run, name, max(1, room - 2))
-    assert isinstance(heading, Text)
-    rate = f"  {count(run.course.rate_out(name))}/s {sparkline(run.course.rates_out(name))}"
-    yield Text.assemble(heading, (rate, "dim"))
-    yield from tables
-    yield Text()
+        yield Text(f"and {len(names) - len(shown)} more; \\watch NAME shows one", "dim")
 
 
 def _operators(run: Background, plan: Plan | None, query: str | None, width: int, most: int) -> list[RenderableType]:
@@ -205,4 +202,4 @@ def _operators(run: Background, plan: Plan | None, query: str | None, width: int
             "" if each.bytes_now is None else size(each.bytes_now),
         )
         table.add_row(Text(what), *cells[: 5 if width >= 70 else 2])
-    return [table]
+    return [Text(), table]

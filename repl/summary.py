@@ -47,7 +47,7 @@ def query_lines(run: Background, name: str, most: int) -> list[RenderableType]:
 def changes_table(latest: Latest, shown: Sequence[Shown]) -> Table:
     """Return changes as a table: instant, mark, values."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("ts", no_wrap=True)
+    table.add_column("ts", justify="right", no_wrap=True)
     table.add_column("", width=1)
     for name, to_the_right in zip(latest.names, latest.to_the_right, strict=True):
         table.add_column(Text(name), justify="right" if to_the_right else "left", no_wrap=True, overflow="ellipsis")

@@ -6,6 +6,7 @@ Ctrl-C gives up the line; on an empty one it first reminds of queries that run, 
 from __future__ import annotations
 
 import sys
+import threading
 
 from cql.session import Session
 from repl.editor import Editor
@@ -26,6 +27,8 @@ def interact(options: RunOptions, session: Session, file: str | None, *, debug: 
     live.report_bug = shell.report_bug
     editor = Editor(lambda: shell.catalog, lambda: status_line(live.run))
     display.line(GREETING)
+    warming = threading.Thread(target=live.warm_up, name="cql warm-up", daemon=True)
+    warming.start()
     try:
         if file is not None:
             shell.run_file(file)
@@ -34,6 +37,7 @@ def interact(options: RunOptions, session: Session, file: str | None, *, debug: 
         pass
     if live.is_running:
         live.stop()
+    warming.join()
     sys.stdout.flush()
     return 0
 

@@ -77,11 +77,11 @@ class Course:
 
     def rate_in(self) -> float:
         """Return how many rows a second have been read of late."""
-        return self._rate([(each.at, each.total_in) for each in tuple(self._samples)])
+        return _rate([(each.at, each.total_in) for each in tuple(self._samples)], time.monotonic())
 
     def rate_out(self, query: str | None = None) -> float:
         """Return how many changes a second have been delivered of late, by all queries or one."""
-        return self._rate([(each.at, _count(each, query)) for each in tuple(self._samples)])
+        return _rate([(each.at, _count(each, query)) for each in tuple(self._samples)], time.monotonic())
 
     def rates_in(self) -> list[float]:
         """Return the rows a second between samples."""
@@ -95,16 +95,15 @@ class Course:
         """Return the bytes of state in each sample."""
         return [float(each.state_bytes) for each in tuple(self._samples)]
 
-    def _rate(self, counts: Sequence[tuple[float, int]]) -> float:
-        at, count = counts[-1]
-        then, before = next((each for each in counts if each[0] >= at - RECENT), counts[-1])
-        if then == at and len(counts) > 1:
-            then, before = counts[-2]
-        return (count - before) / (at - then) if at > then else 0.0
-
 
 def _count(sample: Sample, query: str | None) -> int:
     return sample.total_out if query is None else sample.rows_out.get(query, 0)
+
+
+def _rate(counts: Sequence[tuple[float, int]], now: float) -> float:
+    """Return how much a count has grown a second of late: since the last sample that is not of late."""
+    then, before = next((each for each in reversed(counts) if each[0] <= now - RECENT), counts[0])
+    return (counts[-1][1] - before) / max(now - then, 1e-3)
 
 
 def _differences(counts: Sequence[tuple[float, int]]) -> list[float]:

@@ -256,7 +256,7 @@ class LocalRun:
             pass
 
     def steps(self) -> Iterator[None]:
-        """Read all bounded sources to their ends, with a pause after each chunk; to go on no further is to stop early."""
+        """Read all bounded sources to their ends, with a pause after each chunk; not to go on is to stop early."""
         with self._reported():
             for feed in self._feeds.values():
                 if feed.table.time is None and not feed.has_ended:

@@ -7,6 +7,7 @@ the rest closed, as if the streams had ended there. Static relations are read wh
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -49,6 +50,12 @@ class Trial:
             writer.write(self.changes.slice(0, MOST_SHOWN))
         writer.close()
         out.writelines(f"{note}\n" for note in self._notes(count))
+
+    def text(self) -> str:
+        """Return what `print` prints."""
+        out = io.StringIO()
+        self.print(out)
+        return out.getvalue()
 
     def _notes(self, count: int) -> Iterable[str]:
         if count > MOST_SHOWN:
