@@ -131,7 +131,7 @@ class Engine:
     # Defining
 
     def execute(self, text: str) -> list[Listing | str]:
-        """Run the statements of a text, and return what SHOW, DESCRIBE and EXPLAIN among them answer.
+        """Run the statements of a text, and return what SHOW, DESCRIBE, EXPLAIN and TRY answer.
 
         >>> engine = Engine(local=True)
         >>> engine.execute("CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; DESCRIBE s")[0].columns
@@ -152,6 +152,11 @@ class Engine:
                 from runtime.local import statistics_listing
 
                 return statistics_listing(self._run.statistics() if self._run else ())
+            case ast.Try():
+                from runtime.trial import try_query
+
+                assert isinstance(outcome.request, Catalog), "TRY asks to run a catalog"
+                return try_query(outcome.request, self._all_data()).text()
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
 

@@ -26,7 +26,7 @@ _RESERVED_WORDS = (
     "|ON|OR|ORDER|OVER|RIGHT|RSTREAM|SELECT|THEN|TIMESTAMP|TRUE|UNION|WHEN|WHERE|WITH"
 )
 # These only where a query may begin with the name of an operand: first in a statement, and after EXPLAIN.
-_STATEMENT_WORDS = "CREATE|DESCRIBE|DOT|DROP|EXPLAIN|JSON|MERMAID|QUERY|REGISTER|RULES|SET|SHOW|START|STOP"
+_STATEMENT_WORDS = "CREATE|DESCRIBE|DOT|DROP|EXPLAIN|JSON|MERMAID|QUERY|REGISTER|RULES|SET|SHOW|START|STOP|TRY"
 
 # Matched as the lexer does it: ignoring case, `ſelect` is a keyword too.
 RESERVED = re.compile(_RESERVED_WORDS, re.IGNORECASE)
@@ -535,6 +535,11 @@ def _register_query(node: ast.RegisterQuery) -> str:
 @_prints(ast.QueryStatement)
 def _query_statement(node: ast.QueryStatement) -> str:
     return to_text(node.query)
+
+
+@_prints(ast.Try)
+def _try(node: ast.Try) -> str:
+    return f"TRY {to_text(node.query)}"
 
 
 @_prints(ast.Drop)

@@ -50,8 +50,8 @@ class Listing:
 class Outcome:
     """What a statement did: a definition it made, a listing, or a request that the caller carries out.
 
-    EXPLAIN asks for plans, START to run a catalog as it is at that place in the script. SHOW STATS and STOP concern
-    what runs, of which a session knows nothing.
+    EXPLAIN asks for plans, START to run a catalog as it is at that place in the script, TRY to run one in which there
+    is no other query. SHOW STATS and STOP concern what runs, of which a session knows nothing.
     """
 
     statement: ast.Statement
@@ -123,6 +123,8 @@ class Session:
                 return Outcome(statement, listing=self._show(statement))
             case ast.Describe():
                 return Outcome(statement, listing=self._describe(statement.name))
+            case ast.Try():
+                return Outcome(statement, request=self._tried(statement))
             case ast.Explain():
                 return Outcome(statement, request=self._explained(statement))
             case ast.Start():
@@ -159,6 +161,14 @@ class Session:
         return unknown and _named(diagnostic, source) in self._missing
 
     # Asking
+
+    def _tried(self, statement: ast.Try) -> Catalog:
+        catalog = self.catalog.copy_for_trial()
+        catalog.queries = {}
+        catalog.define(
+            bind_statement(ast.RegisterQuery(ast.Name("try"), statement.query, span=statement.span), catalog)
+        )
+        return catalog
 
     def _explained(self, statement: ast.Explain) -> Rel | QueryDef | tuple[QueryDef, ...]:
         match statement.target:

@@ -1,4 +1,4 @@
-"""The front ends: the command line now, the interactive shell later.
+"""The front ends: the command line and the interactive shell.
 
 May import every other package; no other package imports this one.
 """

@@ -11,29 +11,22 @@ import argparse
 import io
 import os
 import re
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.abc import MetaPathFinder
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cql import ast
-from cql.catalog import Catalog, QueryDef
-from cql.errors import Code, CqlError, Diagnostic, fail, nearest
-from cql.session import Listing, Outcome, Session
+from cql.catalog import Catalog
+from cql.errors import CqlError
+from cql.session import Session
 from cql.settings import Settings
-from cql.source import NO_SPAN, Source, Span
-
-if TYPE_CHECKING:
-    from runtime.local import LocalRun
-    from runtime.spark.run import SparkRun
-    from runtime.statistics import Figures
+from cql.source import NO_SPAN, Source
+from repl.display import Display, complain
+from repl.files import read_source, shown_name
+from repl.script import RunOptions, Script
 
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
 
-_NOT_YET = "(not part of this version yet)"
 _SETTING = re.compile(r"[^\W\d][\w.]*=")
 
 
@@ -54,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         else:
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            _complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
+            complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
         return RUN_FAILED
 
 
@@ -82,7 +75,7 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
     for name in options.files:
         try:
             catalog = _checked(name, settings)
-            print(f"{_shown(name)}: {_summary(catalog)}: ok", flush=True)
+            print(f"{shown_name(name)}: {_summary(catalog)}: ok", flush=True)
         except CqlError as error:
             worst = _report(error)
     return worst
@@ -90,12 +83,14 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
     """Check a whole script, then answer its questions and run its queries in order."""
-    source = Source(_shown(options.file), "")
+    source = Source(shown_name(options.file), "")
     try:
-        source = _read(options.file)
+        source = read_source(options.file)
         session = Session(Catalog(settings=settings))
         outcomes = session.run(source.text, source.name)
-        script = _Script(options, _places(outcomes))
+        script = Script(_run_options(options), Display(to_stderr=options.output == "jsonl"))
+        for outcome in outcomes:
+            script.note_place(outcome)
         for outcome in outcomes:
             script.carry_out(outcome, session.catalog)
         script.start(session.catalog)
@@ -105,129 +100,16 @@ def _run_script(options: argparse.Namespace, settings: Settings) -> int:
     return DONE
 
 
-class _Script:
-    """A script that is being run. START runs the queries registered so far, the end of the script those after it."""
-
-    def __init__(self, options: argparse.Namespace, places: Mapping[tuple[str, str], Span]) -> None:
-        self._options = options
-        self._places = places
-        self._started: list[QueryDef] = []
-        self._starts = 0
-        self._figures: list[Figures] = []
-        self._answers = sys.stdout if options.output == "table" else sys.stderr
-        self._separator = ""
-
-    def carry_out(self, outcome: Outcome, catalog: Catalog) -> None:
-        """Print what SHOW, DESCRIBE and EXPLAIN answer, and run what START asks for.
-
-        Answers are no JSON lines: where these are asked for, they go to standard error.
-        """
-        if outcome.listing is not None:
-            self._answer(_listed(outcome.listing))
-        elif isinstance(outcome.request, Catalog):
-            self.start(outcome.request)
-        elif isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
-            from planner.explain.statement import explain_statement
-
-            self._answer(explain_statement(outcome.statement.form, outcome.request, catalog))
-        elif isinstance(outcome.statement, ast.Show):
-            from runtime.local import statistics_listing
-
-            self._answer(_listed(statistics_listing(self._figures)))
-
-    def _answer(self, text: str) -> None:
-        print(self._separator + text, file=self._answers)
-        self._separator = ""
-
-    def start(self, catalog: Catalog) -> None:
-        """Run the queries of a catalog that have not been run, to the end of their sources."""
-        queries = [query for query in catalog.queries.values() if not any(query is each for each in self._started)]
-        if not queries:
-            return
-        self._started += queries
-        print(self._separator, end="", file=self._answers)
-        run = (
-            self._spark_run(catalog, queries) if self._options.engine == "spark" else self._local_run(catalog, queries)
-        )
-        with run:
-            run.run_to_the_end()
-        prints = any(query.sink is None or query.sink.format == "console" for query in queries)
-        self._separator = "\n" if prints and self._options.output == "table" else ""
-        self._figures += run.statistics()
-        for line in run.losses():
-            _complain(line)
-
-    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
-        if self._options.is_whole_process:
-            _hide_pandas()
-        from runtime.local import LocalRun
-
-        return LocalRun(catalog, queries, output=self._options.output, places=self._places)
-
-    def _spark_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> SparkRun:
-        from runtime.spark.run import SparkRun
-        from runtime.spark.session import local_session
-
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        return SparkRun(
-            local_session(),
-            catalog,
-            queries,
-            output=self._options.output,
-            checkpoint=self._checkpoint(),
-            adopt=self._options.adopt,
-            places=self._places,
-        )
-
-    def _checkpoint(self) -> Path | None:
-        """Return the folder for the queries of the next START: they are a network of their own."""
-        self._starts += 1
-        root = self._options.checkpoint
-        return None if root is None else Path(root) if self._starts == 1 else Path(root) / f"start-{self._starts}"
-
-
-def _places(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], Span]:
-    """Return where a script says what tables are read from, and queries written to."""
-    places: dict[tuple[str, str], Span] = {}
-    for outcome in outcomes:
-        statement, definition = outcome.statement, outcome.definition
-        if definition is not None:
-            ends = getattr(statement, "source", None) or getattr(statement, "sink", None) or statement
-            kind = "query" if isinstance(definition, QueryDef) else "table"
-            places[kind, definition.name.casefold()] = ends.span
-    return places
-
-
-def _hide_pandas() -> None:
-    """Let PyArrow find that there is no pandas, which it would load, slowly, to make an array of a list."""
-    if "pandas" not in sys.modules:
-        import pyarrow
-
-        sys.meta_path.insert(0, _NoPandas())
-        pyarrow.array([])
-        del sys.meta_path[0]
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name=name)
-
-
-def _listed(listing: Listing) -> str:
-    """Return a listing as aligned lines."""
-    rows = [listing.columns, *listing.rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(listing.columns))]
-    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"{line.rstrip()}\n" for line in cells)
+def _run_options(options: argparse.Namespace) -> RunOptions:
+    return RunOptions(options.engine, options.output, options.checkpoint, options.adopt, options.is_whole_process)
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
     from planner.network import Network
 
-    source = Source(_shown(options.file), "")
+    source = Source(shown_name(options.file), "")
     try:
-        source = _read(options.file)
+        source = read_source(options.file)
         catalog = _defined(source, settings)
         if options.query is not None:
             catalog.query(options.query)
@@ -252,21 +134,9 @@ def _state(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _shell(options: argparse.Namespace, settings: Settings) -> int:
-    try:
-        if options.file is not None:
-            _checked(options.file, settings)
-    except CqlError as error:
-        return _report(error)
-    return _not_yet(
-        "repl",
-        "the interactive shell is not part of this version yet",
-        "cql check FILE parses and binds a script; cql check - reads it from standard input",
-    )
+    from repl import shell
 
-
-def _not_yet(command: str, message: str, hint: str) -> int:
-    _complain(f"cql {command}: {Code.NOT_AVAILABLE.text}: {message}\n  hint: {hint}")
-    return RUN_FAILED
+    return shell.main(_run_options(options), settings, options.file, debug=hasattr(options, "debug"))
 
 
 # --------------------------------------------------------------------------------------- reading and checking
@@ -274,62 +144,13 @@ def _not_yet(command: str, message: str, hint: str) -> int:
 
 def _checked(name: str, settings: Settings) -> Catalog:
     """Return what a script defines; raises with all that is wrong in it."""
-    return _defined(_read(name), settings)
+    return _defined(read_source(name), settings)
 
 
 def _defined(source: Source, settings: Settings) -> Catalog:
     session = Session(Catalog(settings=settings))
     session.run(source.text, source.name)
     return session.catalog
-
-
-def _read(name: str) -> Source:
-    """Return the text of a file, or of standard input for `-`."""
-    shown = _shown(name)
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except FileNotFoundError:
-        raise _unreadable(name, f"there is no file '{name}'", candidates=_similar_files(name)) from None
-    except IsADirectoryError:
-        raise _unreadable(name, f"'{name}' is a folder", "name a script inside it") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _unreadable(name, f"'{name}' cannot be read: {reason}") from None
-    try:
-        if b"\0" in data:
-            raise fail(
-                Code.ENCODING,
-                "this is not a text file",
-                hint="a script is UTF-8 text; a text saved as UTF-16 has to be saved as UTF-8",
-            ).within(Source(shown, ""))
-        return Source(shown, data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise _not_utf8(shown, data, error.start) from None
-
-
-def _unreadable(name: str, message: str, hint: str | None = None, candidates: Sequence[str] = ()) -> CqlError:
-    return CqlError([Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(_shown(name), ""))
-
-
-def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
-    """Return the error for a byte that is no UTF-8, pointing at it."""
-    before = data[:at].decode("utf-8-sig")
-    source = Source(shown, before + data[at:].decode("utf-8", errors="replace"))
-    place = Span(len(before), len(before) + 1)
-    message = f"the byte 0x{data[at]:02X} is not UTF-8 text"
-    return fail(Code.ENCODING, message, place, hint="save the file as UTF-8").within(source)
-
-
-def _similar_files(name: str) -> list[str]:
-    path = Path(name)
-    try:
-        return [str(path.with_name(near)) for near in nearest(path.name, sorted(os.listdir(path.parent)), most=1)]
-    except OSError:
-        return []
-
-
-def _shown(name: str) -> str:
-    return "<stdin>" if name == "-" else name
 
 
 def _summary(catalog: Catalog) -> str:
@@ -345,13 +166,8 @@ def _summary(catalog: Catalog) -> str:
 
 
 def _report(error: CqlError) -> int:
-    _complain(error.render())
+    complain(error.render())
     return USER_ERROR
-
-
-def _complain(text: str) -> None:
-    sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:
@@ -450,13 +266,21 @@ def _parser() -> argparse.ArgumentParser:
             "cql state checkpoints/auction --store store/log/source-5d0ed56b/single",
         )
     )
-    repl = command("repl", f"start the interactive shell {_NOT_YET}", "cql repl auction.cql")
-    repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
+    _add_repl(command("repl", "start the interactive shell", "cql repl auction.cql --engine local"))
     return parser
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("file", metavar="FILE", help="the script")
+    _add_run_options(run)
+
+
+def _add_repl(repl: argparse.ArgumentParser) -> None:
+    repl.add_argument("file", metavar="FILE", nargs="?", help="a script to start with")
+    _add_run_options(repl)
+
+
+def _add_run_options(run: argparse.ArgumentParser) -> None:
     _add_set(run)
     run.add_argument(
         "--engine",

@@ -341,15 +341,20 @@ class LocalRun:
 
     def drain(self) -> None:
         """Read all bounded sources to their ends."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Read all bounded sources to their ends, with a pause after each chunk; not to go on is to stop early."""
         with self._reported():
             with self._lock:
                 for feed in self._feeds.values():
                     if feed.table.time is None and not feed.has_ended:
                         feed.load()
             for part in self._parts:
-                self._drain(part)
+                yield from self._steps(part)
 
-    def _drain(self, part: _Part) -> None:
+    def _steps(self, part: _Part) -> Iterator[None]:
         bounded = [feed for feed in part.feeds if feed.rows is not None and not feed.has_ended]
         with self._lock:
             part.advance()
@@ -357,6 +362,7 @@ class LocalRun:
             with self._lock:
                 min(bounded, key=lambda feed: feed.until).pull()
                 part.advance()
+            yield
             bounded = [feed for feed in bounded if not feed.has_ended]
 
     def push(self, table: str, rows: Rows) -> None:

@@ -255,6 +255,7 @@ def statements(depth: int = DEPTH) -> SearchStrategy[ast.Statement]:
         st.builds(ast.RegisterTable, table_kinds, names, column_defs, maybe(sources)),
         st.builds(ast.CreateView, names, some(names, 0), queries(depth)),
         st.builds(ast.RegisterQuery, names, queries(depth), some(settings, 0, 2), maybe(sinks)),
+        st.builds(ast.Try, queries(depth)),
         st.builds(ast.Drop, st.sampled_from(ast.ObjectKind), names),
         st.builds(ast.Explain, st.sampled_from(["TEXT", "JSON", "DOT", "MERMAID", "RULES"]), targets),
         st.builds(ast.Show, name_texts.map(str.upper)),

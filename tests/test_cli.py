@@ -251,22 +251,7 @@ def test_set_may_stand_before_the_file(cql: Shell) -> None:
     assert cql("check", "--set", "range_bounds=closed", "good.cql").code == 0
 
 
-# ------------------------------------------------------------------------------------- what is not there yet
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("repl",), "the interactive shell is not part of this version yet"),
-        (("repl", "good.cql"), "the interactive shell is not part of this version yet"),
-    ],
-)
-def test_what_is_not_there_yet_says_so_and_fails(cql: Shell, arguments: tuple[str, ...], what: str) -> None:
-    result = cql(*arguments)
-    assert (result.code, result.out) == (3, "")
-    assert result.err.startswith(f"cql {arguments[0]}: E901: ")
-    assert what in result.err
-    assert "  hint: cql " in result.err
+# ---------------------------------------------------------------------------------------------------- answers
 
 
 def test_run_answers_questions(cql: Shell) -> None:
@@ -282,7 +267,7 @@ def test_run_answers_questions(cql: Shell) -> None:
     assert "seq-window [Rows 2]" in result.out and "1. simplify predicates" in result.out
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "repl"])
+@pytest.mark.parametrize("command", ["run", "explain"])
 def test_an_error_in_the_script_comes_first(cql: Shell, command: str) -> None:
     result = cql(command, "wrong.cql")
     assert (result.code, result.out) == (1, "")
@@ -337,7 +322,7 @@ def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:
         ("explain", "good.cql", "--format", "png"),
         ("state",),
         ("state", "kept", "--limit", "few"),
-        ("repl", "--set", "range_bounds=closed"),
+        ("repl", "--set", "range_bounds"),
         ("check", "good.cql", "--verbose"),
     ],
     ids=" ".join,

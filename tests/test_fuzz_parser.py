@@ -47,7 +47,7 @@ Create Relation person (id Int, at Int, sg String) Timestamp By at Sign By sg Fr
 Create View v (a, b) As Select * From S Full Outer Join (T Cross Join U) On S.a = T.a;
 Register Query hot As Select * From v With (mode = 'append', n = 1 + 1) Into csv Options (path 'out');
 Register Stream S (a Integer, b Char(8)); Drop View v; Explain Json Query hot; Show Streams; Describe S;
-Set shedding.policy = 'random'; Start; Stop; -- the end
+Try Select a From S [Rows 2]; Set shedding.policy = 'random'; Start; Stop; -- the end
 """
 SCRIPTS = (
     "table : register stream S (a integer, b char(8));\nsource : data/S.dat\n",

@@ -99,6 +99,8 @@ def test_any_word_can_be_a_name_in_any_place(text: str) -> None:
     for statement in (
         ast.QueryStatement(query),
         ast.QueryStatement(ast.SetOperation(ast.SetKind.EXCEPT, False, operand, operand)),
+        ast.Try(query),
+        ast.Try(ast.SetOperation(ast.SetKind.EXCEPT, False, operand, operand)),
         ast.Explain("TEXT", ast.SetOperation(ast.SetKind.EXCEPT, False, operand, operand)),
         ast.Explain("JSON", ast.TopN(operand, (ast.SortKey(column, True),), None)),
         ast.Explain("DOT", name),
@@ -262,6 +264,7 @@ def test_queries_have_one_spelling(text: str, expected: str) -> None:
         ),
         ("select 1 from s;", "SELECT 1 FROM s"),
         ("drop view v", "DROP VIEW v"),
+        ("try select 1 from s", "TRY SELECT 1 FROM s"),
         ("explain select 1 from s", "EXPLAIN SELECT 1 FROM s"),
         ("explain json query q", "EXPLAIN JSON QUERY q"),
         ("explain rules all", "EXPLAIN RULES ALL"),

@@ -440,7 +440,7 @@ def test_a_run_loads_neither_pandas_nor_spark(folder: Path) -> None:
 
 
 def test_pandas_can_be_loaded_after_a_run() -> None:
-    program = "import sys; from repl.cli import _hide_pandas; _hide_pandas(); import pandas; print(pandas.DataFrame)"
+    program = "import sys; from repl.script import hide_pandas; hide_pandas(); import pandas; print(pandas.DataFrame)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 

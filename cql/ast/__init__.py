@@ -78,6 +78,7 @@ from cql.ast.statements import (
     Start,
     Statement,
     Stop,
+    Try,
 )
 
 __all__ = [
@@ -144,6 +145,7 @@ __all__ = [
     "TableRef",
     "TimestampLiteral",
     "TopN",
+    "Try",
     "TypeName",
     "Unary",
     "Window",

@@ -107,6 +107,13 @@ class QueryStatement(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Try(Statement):
+    """A query to be run once, over the first rows of its tables, and not to be registered."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
 class Drop(Statement):
     kind: ObjectKind
     name: Name

@@ -134,6 +134,9 @@ class Builder:
             raise fail(Code.SYNTAX, "a name alone is not a query", span, hint=f"write SELECT * FROM {c[0].name.text}")
         return ast.QueryStatement(c[0], span=span)
 
+    def try_query(self, span: Span, c: Children) -> ast.Try:
+        return ast.Try(c[0], span=span)
+
     def drop(self, span: Span, c: Children) -> ast.Drop:
         return ast.Drop(ast.ObjectKind[c[0].type], c[1], span=span)
 

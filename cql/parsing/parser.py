@@ -7,6 +7,7 @@ scripts use the same grammar with one difference: text in double quotes is a str
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -156,6 +157,21 @@ def _table_file(dialect: Dialect) -> str | bool:
         return False
     tag = f"{sys.implementation.cache_tag}.lark-{lark_version}"
     return str(folder / f"{dialect.value}.{tag}.tables") if os.access(folder, os.W_OK) else False
+
+
+@cache
+def keywords() -> frozenset[str]:
+    """Return the words of the grammar in capitals, those that only some places reserve among them.
+
+    >>> {"SELECT", "RANGE", "INFERRED", "JSON"} <= keywords(), "PRICE" in keywords()
+    (True, False)
+    """
+    patterns = (terminal.pattern.value for terminal in _lark(Dialect.CQL).terminals if terminal.name not in _OPEN)
+    return frozenset(word for pattern in patterns for word in re.findall(r"[A-Z]{2,}", pattern))
+
+
+_OPEN = frozenset({"UNIT", "NAME", "QUOTED", "STRING", "NUMBER"})
+"""Terminals that stand for more words than there are in the grammar, or for units of time."""
 
 
 @cache

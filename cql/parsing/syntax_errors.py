@@ -23,8 +23,8 @@ from cql.parsing.splitting import unmatched_bracket
 from cql.source import Span
 
 STATEMENT_WORDS = (
-    "SELECT", "ISTREAM", "DSTREAM", "RSTREAM", "WITH", "CREATE", "REGISTER", "DROP", "EXPLAIN", "SHOW",
-    "DESCRIBE", "SET", "START", "STOP",
+    "SELECT", "ISTREAM", "DSTREAM", "RSTREAM", "WITH", "TRY", "CREATE", "REGISTER", "DROP", "EXPLAIN",
+    "SHOW", "DESCRIBE", "SET", "START", "STOP",
 )  # fmt: skip
 
 _IN_WORDS = {

@@ -100,7 +100,7 @@ class TableWriter(Writer):
     def _print_waiting(self) -> None:
         batch, self._waiting = concat(self._waiting), []
         cells = [instant_texts(batch.start, self._result.time).fill_null(""), marks(batch.weights)]
-        cells += [_shown(column) for column in batch.columns]
+        cells += [shown_texts(column) for column in batch.columns]
         widths = [max(width, _width(column)) for width, column in zip(self._widths, cells, strict=True)]
         if self._screen.speaker is not self:
             self._screen.title(self._result.query, "stream" if self._result.is_stream else "relation")
@@ -126,7 +126,7 @@ def table_text(table: pa.Table, null: str = "NULL") -> str:
     parts: list[pa.Array | str] = []
     for at, name in enumerate(table.schema.names):
         column = table.column(at).combine_chunks()
-        cells = pa.concat_arrays([pa.array([name]), _shown(column, null)])
+        cells = pa.concat_arrays([pa.array([name]), shown_texts(column, null)])
         to_the_right = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         to_the_right |= pa.types.is_decimal(column.type)
         is_last = at == table.num_columns - 1 and not to_the_right
@@ -134,7 +134,7 @@ def table_text(table: pa.Table, null: str = "NULL") -> str:
     return "\n".join(line.rstrip() for line in lines(parts).decode().split("\n"))
 
 
-def _shown(column: pa.Array, null: str = "NULL") -> pa.Array:
+def shown_texts(column: pa.Array, null: str = "NULL") -> pa.Array:
     """Return values as they are shown; characters that would break the table are escaped."""
     texts = plain_texts(column)
     if pa.types.is_string(column.type):

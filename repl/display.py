@@ -1,0 +1,82 @@
+"""Where a session answers: plain text for programs, coloured and fitted to its width on a terminal.
+
+Answers go to standard output; where that holds JSON lines, or is not theirs, to standard error. Errors always go to
+standard error, unless a person reads both on one terminal. Nothing here knows what statements mean.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TextIO
+
+from cql.errors import CqlError
+from cql.session import Listing
+from repl.help import Help
+
+
+def complain(text: str) -> None:
+    """Print to standard error, after all that has been printed to standard output."""
+    sys.stdout.flush()
+    print(text, file=sys.stderr, flush=True)
+
+
+class Display:
+    """Prints answers as plain text. A blank line separates them from tables of results above."""
+
+    def __init__(self, *, to_stderr: bool = False) -> None:
+        self._to_stderr = to_stderr
+        self.has_printed_results = False
+
+    @property
+    def out(self) -> TextIO:
+        """Where answers go."""
+        return sys.stderr if self._to_stderr else sys.stdout
+
+    def gap(self) -> None:
+        """Leave a line free below results."""
+        if self.has_printed_results:
+            self.out.write("\n")
+        self.has_printed_results = False
+
+    def text(self, text: str) -> None:
+        """Print a text that ends with its line, and a free line."""
+        self.gap()
+        print(text, file=self.out)
+
+    def line(self, text: str) -> None:
+        """Print one line that says what was done."""
+        self.gap()
+        print(text, file=self.out)
+
+    def detail(self, text: str) -> None:
+        """Print a line that says more of what was done."""
+        print(text, file=self.out)
+
+    def help(self, entry: Help) -> None:
+        """Print what a statement is for, its syntax and an example."""
+        self.gap()
+        print(f"{entry.name}: {entry.summary}\n", file=self.out)
+        print(indented(entry.syntax), file=self.out)
+        print(f"\nexample:\n{indented(entry.example)}\n", file=self.out)
+
+    def listing(self, listing: Listing) -> None:
+        """Print a table of texts."""
+        self.text(listed(listing))
+
+    def problem(self, error: CqlError) -> None:
+        """Print what is wrong, where, and what to do about it."""
+        complain(error.render())
+
+
+def indented(text: str) -> str:
+    """Return a text with its lines moved to the right."""
+    return textwrap.indent(text, "  ")
+
+
+def listed(listing: Listing) -> str:
+    """Return a listing as aligned lines."""
+    rows = [listing.columns, *listing.rows]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(listing.columns))]
+    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in cells)

@@ -1,0 +1,205 @@
+"""The live screen: what runs, redrawn in place; plain lines where a terminal cannot do that.
+
+`picture` says what is seen, for any size; `watch` shows it until the run has ended or somebody wants to type. It reads
+samples and latest results, and never touches the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Iterable, Iterator
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.explain.headlines import headline
+from planner.plan import Plan
+from repl.background import Background
+from repl.figures import count, duration, size, sparkline
+from repl.summary import query_lines, status_line
+from repl.terminal_display import TerminalDisplay
+
+MOST_OPERATORS = 8
+"""How many operators are listed, those that take the most time."""
+
+FEWEST_LINES = 4
+"""How many lines a query needs to be worth more than a list of operators."""
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_REDRAWN = 0.25
+_LINES = 1.0
+FOOTER = "q or Ctrl-C: back to typing; the queries run on"
+
+
+def watch(run: Background, plan: Plan | None, query: str | None, display: TerminalDisplay) -> None:
+    """Show what runs until it has ended or somebody wants to type."""
+    if display.console.is_dumb_terminal or not display.console.is_terminal:
+        _print_lines(run, display)
+        return
+    application: Application[None] = Application(
+        layout=Layout(Window(FormattedTextControl(lambda: _drawn(application, run, plan, query), show_cursor=False))),
+        key_bindings=_keys(),
+        full_screen=True,
+        refresh_interval=_REDRAWN,
+    )
+
+    async def leave_at_the_end() -> None:
+        while run.is_running:
+            await asyncio.sleep(_REDRAWN / 2)
+        if application.is_running:
+            application.exit()
+
+    def begin() -> None:
+        application.create_background_task(leave_at_the_end())
+
+    application.run(pre_run=begin)
+
+
+def _print_lines(run: Background, display: TerminalDisplay) -> None:
+    """Print a line a second until the run has ended or Ctrl-C."""
+    try:
+        while not run.wait(_LINES):
+            display.line(status_line(run) or "")
+    except KeyboardInterrupt:
+        pass
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("q")
+    @keys.add("Q")
+    @keys.add("c-c")
+    @keys.add("c-d")
+    @keys.add("escape", eager=True)
+    def leave(event: KeyPressEvent) -> None:
+        event.app.exit()
+
+    return keys
+
+
+def _drawn(application: Application[None], run: Background, plan: Plan | None, query: str | None) -> ANSI:
+    rows, columns = application.output.get_size()
+    return ANSI("\n".join(picture(run, plan, query, columns, rows)))
+
+
+# What is seen
+
+
+def picture(run: Background, plan: Plan | None, query: str | None, width: int, height: int) -> list[str]:
+    """Return what is seen in a window of some size: so many lines, none of them longer than it is wide."""
+    head = drawn(packed(_state(run), width), width)
+    foot = drawn([Text(FOOTER, "dim")], width)
+    operators = drawn(_operators(run, plan, query, width, min(MOST_OPERATORS, height // 3)), width)
+    room = height - len(head) - len(foot) - len(operators)
+    if room < 2 + FEWEST_LINES * len(run.queries):
+        operators, room = [], height - len(head) - len(foot)
+    body = drawn(_queries(run, query, room), width)[: max(0, room)]
+    blank = [""] * (room - len(body))
+    return [*head, *body, *blank, *operators, *foot][:height]
+
+
+def drawn(parts: Iterable[RenderableType], width: int) -> list[str]:
+    """Return the lines of some parts, with the marks of their colours."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system="standard")
+    for part in parts:
+        console.print(part, no_wrap=True, overflow="ellipsis", crop=True)
+    return out.getvalue().splitlines()
+
+
+def _state(run: Background) -> Iterator[Text]:
+    """Yield the figures of the whole run."""
+    sample, course = run.course.last, run.course
+    busy = run.is_running and run.doing != "running"
+    frame = _FRAMES[int(time.monotonic() * 8) % len(_FRAMES)] if busy else "●"
+    yield Text(f"{frame} {run.doing} {duration(run.seconds)}", "bold green" if run.is_running else "bold")
+    if not sample.rows_in:
+        return
+    yield _figure("in", f"{count(sample.total_in)} rows {count(course.rate_in())}/s {sparkline(course.rates_in())}")
+    yield _figure("out", f"{count(sample.total_out)} changes {count(course.rate_out())}/s")
+    if sample.lag is not None:
+        yield _figure("lag", duration(sample.lag))
+    if sample.batch_seconds is not None:
+        yield _figure("batch", duration(sample.batch_seconds))
+    yield _figure("state", f"{size(sample.state_bytes)} {sparkline(course.state_sizes())}")
+    for name, counted in (("late", sample.late), ("skipped", sample.skipped)):
+        if any(counted.values()):
+            tables = ", ".join(f"{table} {count(rows)}" for table, rows in counted.items() if rows)
+            yield Text.assemble((f"{name} ", "yellow"), tables)
+
+
+def _figure(name: str, text: str) -> Text:
+    return Text.assemble((f"{name} ", "dim"), text)
+
+
+def packed(parts: Iterable[Text], width: int) -> Iterator[Text]:
+    """Yield lines of parts, as many in each as fit.
+
+    >>> [str(line) for line in packed([Text("abc"), Text("def"), Text("g")], 8)]
+    ['abc  def', 'g']
+    """
+    line = Text()
+    for part in parts:
+        if line.cell_len and line.cell_len + 2 + part.cell_len > width:
+            yield line
+            line = Text()
+        line = Text.assemble(line, "  " if line.cell_len else "", part)
+    if line.cell_len:
+        yield line
+
+
+def _queries(run: Background, chosen: str | None, room: int) -> Iterator[RenderableType]:
+    """Yield the latest results of all queries, or the chosen one, in some lines."""
+    names = [name for name in run.queries if chosen in (None, name)]
+    fitting = max(1, room // FEWEST_LINES)
+    shown = names if len(names) <= fitting else names[: max(1, fitting - 1)]
+    if len(shown) < len(names):
+        room -= 1
+    lists = [name for name in shown if name in run.latest]
+    each = (room - 2 * len(shown)) // max(1, len(lists))
+    for name in shown:
+        yield Text()
+        heading, *table = query_lines(run, name, each - 1)
+        assert isinstance(heading, Text)
+        rate = f"  {count(run.course.rate_out(name))}/s {sparkline(run.course.rates_out(name))}"
+        yield Text.assemble(heading, (rate, "dim"))
+        yield from table
+    if len(shown) < len(names):
+        yield Text(f"and {len(names) - len(shown)} more; \\watch NAME shows one", "dim")
+
+
+def _operators(run: Background, plan: Plan | None, query: str | None, width: int, most: int) -> list[RenderableType]:
+    """Return a table of the operators that take the most time."""
+    found = [each for each in run.course.last.operators if each.what != "output"]
+    if plan is not None and query is not None:
+        own = {each.id for each in plan.below(plan.output(query))} if query in plan.queries else set()
+        found = [each for each in found if each.name in own]
+    found.sort(key=lambda each: each.seconds or 0.0, reverse=True)
+    if most < 2 or not found:
+        return []
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), width=width)
+    table.add_column("operator", ratio=1, no_wrap=True, overflow="ellipsis")
+    for name in ("in", "out", "passes", "time", "state")[: 5 if width >= 70 else 2]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found[: most - 1]:
+        what = each.what
+        if plan is not None and each.name in plan.by_id:
+            what = headline(plan.by_id[each.name], plan.by_id)
+        passes = "" if each.selectivity is None else f"{each.selectivity:.2g}"
+        cells = (
+            count(each.elements_in or 0),
+            count(each.elements_out or 0),
+            passes,
+            duration(each.seconds or 0.0),
+            "" if each.bytes_now is None else size(each.bytes_now),
+        )
+        table.add_row(Text(what), *cells[: 5 if width >= 70 else 2])
+    return [Text(), table]

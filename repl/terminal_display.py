@@ -1,0 +1,92 @@
+"""Answers on a terminal: coloured, fitted to its width, with a sign of life while something takes long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cql.errors import CqlError, Diagnostic, render
+from cql.session import Listing
+from cql.source import NO_SPAN, Source
+from repl.display import Display, indented
+from repl.help import Help
+
+
+class TerminalDisplay(Display):
+    """Prints answers and errors to a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console(highlight=False, soft_wrap=False)
+
+    def show(self, what: RenderableType) -> None:
+        """Print anything that rich can render."""
+        self.console.print(what)
+
+    def line(self, text: str) -> None:
+        """Print one line that says what was done."""
+        self.console.print(Text(text), style="bold" if text.startswith(("query ", "stream ")) else "")
+
+    def detail(self, text: str) -> None:
+        """Print a line that says more of what was done."""
+        self.console.print(Text(text, "dim" if "NOT bounded" not in text else "yellow"))
+
+    def text(self, text: str) -> None:
+        """Print a text as it is; lines that are too long go on below."""
+        self.console.print(Text(text.rstrip("\n")), soft_wrap=True)
+
+    def listing(self, listing: Listing) -> None:
+        """Print a table of texts."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+        for name in listing.columns:
+            table.add_column(Text(name), overflow="fold")
+        for row in listing.rows:
+            table.add_row(*map(Text, row))
+        self.console.print(table)
+        if not listing.rows:
+            self.console.print(Text("(none)", "dim"))
+
+    def help(self, entry: Help) -> None:
+        """Print what a statement is for, its syntax and an example."""
+        self.console.print(Text.assemble((entry.name, "bold cyan"), f"  {entry.summary}"))
+        self.console.print(Text(indented(entry.syntax)), soft_wrap=True)
+        self.console.print(Text("example", "dim"))
+        self.console.print(Text(indented(entry.example), "green"), soft_wrap=True)
+
+    def problem(self, error: CqlError) -> None:
+        """Print what is wrong, where, and what to do about it."""
+        source = error.source or Source("", "")
+        sys.stdout.flush()
+        for diagnostic in error.diagnostics:
+            self.console.print(problem_text(diagnostic, source), soft_wrap=True)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show that something is being done for as long as it takes."""
+        if self.console.is_dumb_terminal:
+            self.line(f"{what} ..")
+            yield
+            return
+        with self.console.status(Text(what), spinner="dots"):
+            yield
+
+
+def problem_text(diagnostic: Diagnostic, source: Source) -> Text:
+    """Return an error with its parts coloured; one without a place begins with its code."""
+    if diagnostic.span == NO_SPAN and not source.text:
+        lines = [f"{diagnostic.code.text}: {diagnostic.message}"]
+        lines += [f"  hint: {advice}" for advice in [diagnostic.advice()] if advice]
+    else:
+        lines = render(diagnostic, source).split("\n")
+    found = Text()
+    for at, line in enumerate(lines):
+        style = "bold red" if at == 0 else "red" if set(line.strip()) == {"^"} else ""
+        found.append(line, "cyan" if line.startswith("  hint: ") else style)
+        found.append("\n" if at < len(lines) - 1 else "")
+    return found
