@@ -184,6 +184,8 @@ def _start(conf: SparkConf) -> None:
     atexit.register(log.unlink, missing_ok=True)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # RocksDB allocates in many threads; with an arena for each, what is freed stays scattered, and memory grows.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     try:
         gateway = launch_gateway(conf, {"stdout": handle, "stderr": handle})
         SparkContext(conf=conf, gateway=gateway)
