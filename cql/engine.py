@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from runtime.progress import Batch, Progress
     from runtime.spark.handing import Handing
     from runtime.spark.run import SparkRun
+    from runtime.spark.session import Lease
 
 __all__ = ["Change", "Engine", "Query"]
 
@@ -94,6 +95,7 @@ class Engine:
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._handings: dict[str, Handing] = {}
         self._temporary: Path | None = None
+        self._lease: Lease | None = None
         self._run: Run | None = None
         self._is_running = False
         self.function = self.catalog.function
@@ -426,10 +428,14 @@ class Engine:
     # Frames
 
     def _session_of_spark(self) -> SparkSession:
-        from runtime.spark.session import local_session
+        """Return the session that was given, or that of the process, on a lease that ends with the block."""
+        if self._spark is not None:
+            return self._spark
+        if self._lease is None:
+            from runtime.spark.session import Lease
 
-        self._spark = self._spark or local_session()
-        return self._spark
+            self._lease = Lease()
+        return self._lease.session
 
     def _session_for(self, what: str) -> SparkSession:
         if self._is_local:
@@ -492,11 +498,16 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.stop()
-        elif self._is_running and self._run:
-            self._is_running = False
-            self._run.abort()
+        try:
+            if kind is None:
+                self.stop()
+            elif self._is_running and self._run:
+                self._is_running = False
+                self._run.abort()
+        finally:
+            if self._lease is not None:
+                self._lease.give_back()
+                self._lease = None
 
 
 def _first(values: Iterable[int | None]) -> int | str:

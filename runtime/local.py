@@ -171,7 +171,7 @@ class _Part:
             self._made[query] = self._made.get(query, 0) + count
         taken = {feed.table.name: feed.read for feed in self.feeds}
         tables = {table: count - self._taken.get(table, 0) for table, count in taken.items()}
-        if not any(tables.values()) and not any(made.values()) and self._rounds:
+        if not any(tables.values()) and not any(made.values()):
             return
         self._taken = taken
         statistics = self.executor.statistics

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +138,36 @@ def test_one_who_follows_gets_the_error_of_a_job_that_fails(spark: SparkSession,
             assert change.row == {"k": 1}
             (tmp_path / "in" / "2.csv").write_text("no,3\n")
     assert caught.value.diagnostics[0].code is cql.Code.BAD_DATA
+
+
+def test_a_session_that_the_block_has_started_is_stopped_with_it(tmp_path: Path) -> None:
+    program = """
+import cql
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+def run(spark):
+    with cql.Engine(spark) as engine:
+        engine.stream("bid", [{"price": 3, "at": 1}, {"price": 4, "at": 2}], timestamp="at")
+        best = engine.register("best", "SELECT MAX(price) AS price FROM bid")
+        engine.start()
+        with cql.Engine() as other:
+            other._session_of_spark()
+        assert SparkContext._active_spark_context is not None, "another still needs it"
+    print(best.snapshot().to_pylist(), SparkContext._active_spark_context is None)
+
+run(None)
+run(None)
+run(SparkSession.builder.master("local[1]").getOrCreate())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cql.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300
+    )
+    right = "[{'price': 4}]"
+    assert done.stdout.splitlines() == [f"{right} True", f"{right} True", f"{right} False", f"{right} False"], (
+        done.stderr
+    )
 
 
 def test_functions_and_aggregates_by_decorator_run_on_spark(spark: SparkSession) -> None:

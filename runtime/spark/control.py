@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,17 +26,19 @@ class Control:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lock = Lock()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
     def tell(self, message: Mapping[str, Any]) -> str:
         """Give a message to all places, with the next micro-batch, and return its name; later ones have greater."""
-        name = f"{len(self._told()):08}.txt"
-        hidden = self._folder / f".{name}"
-        with writing(self._folder):
-            hidden.write_text(json.dumps(message) + "\n")
-            os.replace(hidden, self._folder / name)
-        return name
+        with self._lock:
+            name = f"{len(self._told()):08}.txt"
+            hidden = self._folder / f".{name}"
+            with writing(self._folder):
+                hidden.write_text(json.dumps(message) + "\n")
+                os.replace(hidden, self._folder / name)
+            return name
 
     def last(self) -> dict[str, Any]:
         """Return the message that was given last, or an empty one."""

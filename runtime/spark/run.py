@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -83,6 +84,7 @@ class SparkRun:
         self.failure: Exception | None = None
         """What has ended the run, if that is known to have failed."""
         self._keep = keep
+        self._pushing = Lock()
         self._user_session = spark
         self._spark = network_session(spark)
         self._is_kept = checkpoint is not None
@@ -302,7 +304,8 @@ class SparkRun:
         inbox = next((each for each in inboxes if each is not None and each.is_open), None)
         if inbox is None:
             raise fail(Code.BAD_DEFINITION, f"'{known.name}' has rows of its own; nothing can be pushed into it")
-        inbox.push(rows)
+        with self._pushing:
+            inbox.push(rows)
         for job in jobs:
             job.process_available()
 

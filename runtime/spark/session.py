@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,34 @@ def local_session(
     session = SparkSession.builder.getOrCreate()
     check_session(session)
     return session
+
+
+class Lease:
+    """The session of this process for one who needs it for a while.
+
+    If there is none, one is started, and stopped again when all who have it have given it back.
+    """
+
+    _lock = Lock()
+    _holders = 0
+    _is_ours = False
+
+    def __init__(self) -> None:
+        from pyspark import SparkContext
+
+        with Lease._lock:
+            was_there = SparkContext._active_spark_context is not None
+            self.session = local_session()
+            Lease._is_ours = Lease._is_ours if was_there else True
+            Lease._holders += 1
+
+    def give_back(self) -> None:
+        """Let the session go; called once."""
+        with Lease._lock:
+            Lease._holders -= 1
+            if Lease._is_ours and not Lease._holders:
+                Lease._is_ours = False
+                self.session.stop()
 
 
 def local_settings(cores: int) -> dict[str, str]:
@@ -187,7 +216,7 @@ def _start(conf: SparkConf) -> None:
     # RocksDB allocates in many threads; with an arena for each, what is freed stays scattered, and memory grows.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     try:
-        gateway = launch_gateway(conf, {"stdout": handle, "stderr": handle})
+        gateway = SparkContext._gateway or launch_gateway(conf, {"stdout": handle, "stderr": handle})
         SparkContext(conf=conf, gateway=gateway)
     except PySparkException as error:
         raise _not_started(log, str(error)) from error
