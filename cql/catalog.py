@@ -289,6 +289,7 @@ class Catalog(BaseModel):
         name: str | None = None,
         arguments: Sequence[str] | None = None,
         returns: str | None = None,
+        vectorized: bool = False,
     ) -> Code_: ...
 
     @overload
@@ -298,6 +299,7 @@ class Catalog(BaseModel):
         name: str | None = None,
         arguments: Sequence[str] | None = None,
         returns: str | None = None,
+        vectorized: bool = False,
     ) -> Callable[[Code_], Code_]: ...
 
     def function(
@@ -307,8 +309,11 @@ class Catalog(BaseModel):
         name: str | None = None,
         arguments: Sequence[str] | None = None,
         returns: str | None = None,
+        vectorized: bool = False,
     ) -> Any:
         """Register a Python function, by call or as a decorator.
+
+        One that is `vectorized` takes and returns columns of Arrow instead of values; its types have to be given.
 
         >>> catalog = Catalog()
         >>> @catalog.function
@@ -319,7 +324,7 @@ class Catalog(BaseModel):
         """
 
         def register(code: Code_) -> Code_:
-            made = make_function(code, name, arguments, returns)
+            made = make_function(code, name, arguments, returns, vectorized)
             self._check_function_name(made.name)
             self.functions[made.name.casefold()] = made
             return code

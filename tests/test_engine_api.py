@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import cql
@@ -361,6 +362,40 @@ def test_functions_and_aggregates_of_the_user(engine: Engine) -> None:
     engine.start()
     assert [change.row["h"] for change in halves.changes()] == [5.0, 10.0, 15.0, 2.5]
     assert spread.snapshot().to_pylist() == [{"s": 25}]
+
+
+def test_a_vectorized_function_takes_and_returns_columns(engine: Engine) -> None:
+    calls: list[int] = []
+
+    @engine.function(vectorized=True, arguments=["BIGINT", "BIGINT"], returns="DOUBLE")
+    def share(price: pa.Array, of: pa.Array) -> pa.Array:
+        calls.append(len(price))
+        return pc.divide(pc.cast(price, pa.float64()), of)
+
+    engine.stream("bid", [*DICTS, {"auction": 3, "price": None, "at": 8}], timestamp="at")
+    shares = engine.register("shares", "SELECT Istream(share(price, 10) AS s) FROM bid WHERE share(10, 10) = 1")
+    engine.start()
+    assert [change.row["s"] for change in shares.changes()] == [1.0, 2.0, 3.0, 0.5, None]
+    assert max(calls) > 1, "it is called with many rows at once"
+    assert cql.Catalog.from_json(engine.catalog.to_json()).functions["share"].vectorized
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda price: price.slice(1), "it returned 0 values for 1 rows"),
+        (lambda price: ["dear"] * len(price), "Failed to parse string: 'dear'"),
+        (lambda price: pc.divide(price, pc.subtract(price, 30)), "bad(30) failed: ArrowInvalid: divide by zero"),
+    ],
+)
+def test_a_vectorized_function_that_fails_is_named_with_its_row(engine: Engine, returned: Any, message: str) -> None:
+    engine.function(returned, name="bad", vectorized=True, arguments=["BIGINT"], returns="BIGINT")
+    engine.stream("bid", DICTS, timestamp="at")
+    engine.register("q", "SELECT Istream(bad(price) AS b) FROM bid")
+    with pytest.raises(cql.CqlError) as caught:
+        engine.start()
+    assert caught.value.diagnostics[0].code is cql.Code.FUNCTION_FAILED
+    assert message in caught.value.diagnostics[0].message and "price = " in caught.value.diagnostics[0].message
 
 
 def test_a_function_that_fails_is_named_with_its_query_and_row(engine: Engine) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import cql
@@ -177,6 +179,10 @@ def test_functions_and_aggregates_by_decorator_run_on_spark(spark: SparkSession)
         def in_euros(price: int) -> float:
             return round(price * 0.908, 2)
 
+        @engine.function(vectorized=True, arguments=["DOUBLE"], returns="DOUBLE")
+        def doubled(price: pa.Array) -> pa.Array:
+            return pc.multiply(price, 2)
+
         @engine.aggregate
         class Spread:
             def __init__(self) -> None:
@@ -189,6 +195,6 @@ def test_functions_and_aggregates_by_decorator_run_on_spark(spark: SparkSession)
                 return max(self.prices) - min(self.prices)
 
         engine.execute("CREATE STREAM bid (price BIGINT, at INT) TIMESTAMP BY at")
-        euros = engine.register("euros", "SELECT in_euros(spread(price)) AS euros FROM bid")
+        euros = engine.register("euros", "SELECT doubled(in_euros(spread(price))) AS euros FROM bid")
         engine.push("bid", [(10, 1), (25, 2)])
-    assert euros.snapshot().to_pylist() == [{"euros": 13.62}]
+    assert euros.snapshot().to_pylist() == [{"euros": 27.24}]

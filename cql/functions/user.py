@@ -1,6 +1,7 @@
 """Functions and aggregates written by users in Python, with declared types.
 
-A function is called with one value per argument, None for NULL, and returns one value. An aggregate is a
+A function is called with one value per argument, None for NULL, and returns one value; a vectorized one is called
+with a column of Arrow per argument, and returns a column whose rows depend on those of the arguments. An aggregate is a
 class: its instance is the state of one group.
 
     class Spread:                                 # the largest value minus the smallest one
@@ -18,6 +19,7 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
@@ -80,8 +82,23 @@ class _UserCode(BaseModel):
         return self._code
 
 
+@dataclass(frozen=True)
+class Vectorized:
+    """The code of a function that takes columns and returns one."""
+
+    code: Callable[..., Any]
+
+
 class UserFunction(_UserCode):
     """A scalar function."""
+
+    vectorized: bool = False
+
+    @property
+    def code(self) -> Any:
+        """The function, marked if it is vectorized."""
+        code = super().code
+        return Vectorized(code) if self.vectorized else code
 
 
 class UserAggregate(_UserCode):
@@ -92,7 +109,11 @@ class UserAggregate(_UserCode):
 
 
 def make_function(
-    code: Callable[..., Any], name: str | None, arguments: Sequence[str] | None, returns: str | None
+    code: Callable[..., Any],
+    name: str | None,
+    arguments: Sequence[str] | None,
+    returns: str | None,
+    vectorized: bool = False,
 ) -> UserFunction:
     """Return the definition of a scalar function, its types declared or taken from annotations."""
     if not callable(code):
@@ -104,6 +125,7 @@ def make_function(
         name,
         arguments=_annotated_arguments(code, name) if arguments is None else arguments,
         returns=_annotated_result(code, name) if returns is None else returns,
+        vectorized=vectorized,
     )
     _check_takes(code, len(made.arguments), name)
     return made

@@ -1,4 +1,5 @@
-"""Functions of the user: called once per distinct combination of arguments, None standing for NULL.
+"""Functions of the user: called once per distinct combination of arguments, None standing for NULL; or, vectorized,
+with whole columns.
 
 They see TIMESTAMPs as naive datetimes in UTC. They are deterministic, as the language asks of them; what they return
 has to be a value of their type, or a number that is then fitted into it.
@@ -13,13 +14,16 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cql.bound import UserCall
+from cql.functions.user import Vectorized
 from cql.types import DataType, Kind
 from runtime.expressions.distinct import per_distinct
 from runtime.expressions.plain import fit, from_datetime, to_datetime
-from runtime.expressions.values import Datum, Kernel, Value
+from runtime.expressions.values import Datum, Kernel, Value, canonical, is_constant, spread
 from runtime.failures import UserFunctionFailed
+from runtime.types import arrow_type
 
 Functions = Mapping[str, Callable[..., Any]]
 """The code of user functions by their names in the catalog."""
@@ -27,8 +31,10 @@ Functions = Mapping[str, Callable[..., Any]]
 NO_FUNCTIONS: Functions = MappingProxyType({})
 
 
-def user_function(call: UserCall, code: Callable[..., Any]) -> Kernel:
+def user_function(call: UserCall, code: Callable[..., Any] | Vectorized) -> Kernel:
     """Return the kernel that calls a user function."""
+    if isinstance(code, Vectorized):
+        return _on_columns(call, code.code)
     are_times = [argument.type.kind is Kind.TIMESTAMP for argument in call.arguments]
 
     def value(*given: Any) -> Value:
@@ -45,6 +51,31 @@ def user_function(call: UserCall, code: Callable[..., Any]) -> Kernel:
         return per_distinct(value, target, *arguments)
 
     return kernel
+
+
+def _on_columns(call: UserCall, code: Callable[..., Any]) -> Kernel:
+    """Return the kernel that calls a function with columns."""
+
+    def kernel(target: DataType, *arguments: Datum) -> Datum:
+        length = next((len(each) for each in arguments if not is_constant(each)), 1)
+        columns = [canonical(spread(each, length)) for each in arguments]
+        try:
+            return _accepted_column(code(*columns), target, length)
+        except Exception as cause:
+            first = [column[0].as_py() for column in columns] if length else []
+            raise UserFunctionFailed(call.function, first, cause) from cause
+
+    return kernel
+
+
+def _accepted_column(returned: Any, data_type: DataType, length: int) -> pa.Array:
+    """Return what a function returned as a column of its type; raises if it is none."""
+    found = returned.combine_chunks() if isinstance(returned, pa.ChunkedArray) else returned
+    if not isinstance(found, pa.Array):
+        found = pa.array(found)
+    if len(found) != length:
+        raise TypeError(f"it returned {len(found)} values for {length} rows")
+    return found.cast(arrow_type(data_type))
 
 
 def _accepted(returned: Any, data_type: DataType) -> Value:
