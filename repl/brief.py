@@ -20,12 +20,14 @@ MOST_LINES = 8
 MOST_NAMES = 4
 """How many other queries are named."""
 
+UNBOUNDED = "NOT bounded"
+
 _BOUNDS: dict[Growth, str] = {
     "constant": "of fixed size",
     "relation": "as large as the relations that it reads",
     "window": "by what arrives within its windows",
     "keys": "bounded by how many different keys there are",
-    "stream": "NOT bounded, it grows with the stream (a window would bound it)",
+    "stream": f"{UNBOUNDED}, it grows with the stream (a window would bound it)",
 }
 _ORDER: tuple[Growth, ...] = ("constant", "relation", "window", "keys", "stream")
 
@@ -103,7 +105,8 @@ def dropped_lines(before: Plan, name: str) -> list[str]:
     below = list(before.below(output))
     kept = {user for each in below for user in before.users[each.id] if user != output.query}
     gone = [each for each in below if before.users[each.id] == (output.query,)]
-    stays = f"; {len(below) - len(gone)} stay for {_listed(sorted(kept))}" if kept else ""
+    left = len(below) - len(gone)
+    stays = f"; {left} {'stays' if left == 1 else 'stay'} for {_listed(sorted(kept))}" if kept else ""
     operators = "1 operator and its" if len(gone) == 1 else f"{len(gone)} operators and their"
     return [f"  {operators} state are given up{stays}"]
 

@@ -49,8 +49,8 @@ class Display:
         self.gap()
         print(text, file=self.out)
 
-    def detail(self, text: str) -> None:
-        """Print a line that says more of what was done."""
+    def detail(self, text: str, *, warns: bool = False) -> None:
+        """Print a line that says more of what was done, perhaps something to worry about."""
         print(text, file=self.out)
 
     def help(self, entry: Help) -> None:

@@ -65,8 +65,6 @@ class Live(Script):
         """Run all queries in the background, and watch them."""
         if self.is_running:
             raise fail(Code.BAD_DEFINITION, "queries are running", hint="STOP ends them; \\watch shows them")
-        if not catalog.queries:
-            raise fail(Code.BAD_DEFINITION, "no query is registered", hint="REGISTER QUERY name AS query")
         from repl.brief import planned
 
         self.plan = planned(catalog)
@@ -87,6 +85,9 @@ class Live(Script):
             return LocalBackground(queries, self._ended, lambda: LocalRun(catalog, queries, live=True, keep=KEPT))
 
         def make() -> SparkRun:
+            from runtime.spark.run import SparkRun
+            from runtime.spark.session import local_session
+
             session = local_session()
             checkpoint = self.options.checkpoint
             return SparkRun(
@@ -98,9 +99,6 @@ class Live(Script):
                 checkpoint=None if checkpoint is None else Path(checkpoint),
                 adopt=self.options.adopt or self._starts > 1,
             )
-
-        from runtime.spark.run import SparkRun
-        from runtime.spark.session import local_session
 
         self._starts += 1
         return SparkBackground(queries, self._ended, make, stays_open=self.options.checkpoint is not None)

@@ -103,13 +103,13 @@ class Shell:
 
     def take(self, given: Input) -> None:
         """Carry out one statement or command; whatever goes wrong is told, and nothing is raised but `Leaving`."""
-        started = time.perf_counter()
+        started, is_timed = time.perf_counter(), self.is_timing
         if given.is_command:
             self._guarded(lambda: self._command(given), given.source)
         else:
             self.last_statement = given.text
             self._guarded(lambda: self._carry_out(given.parsed()), given.source)
-        if self.is_timing:
+        if is_timed:
             self.display.line(f"took {time.perf_counter() - started:.3f} s")
 
     def _guarded(self, work: Callable[[], None], source: Source) -> None:
@@ -152,6 +152,9 @@ class Shell:
         elif isinstance(statement, ast.SetSetting):
             key = statement.key.text.lower()
             self.display.line(f"{key} = {getattr(self.catalog.settings, key)}")
+        if isinstance(statement, ast.Start) and not self.catalog.queries:
+            hint = "write REGISTER QUERY name AS query; TRY query runs one at once"
+            raise fail(Code.BAD_DEFINITION, "no query is registered", statement.span, hint=hint)
         try:
             self.script.carry_out(outcome, self.catalog)
         except CqlError as error:
@@ -159,7 +162,7 @@ class Shell:
 
     def _tell_change(self, outcome: Outcome, before: dict[str, QueryDef]) -> None:
         """Tell what a query that was registered or dropped means; what runs follows it, or else nothing changes."""
-        from repl.brief import dropped_lines, registered_lines
+        from repl.brief import UNBOUNDED, dropped_lines, registered_lines
 
         catalog_before = self.catalog.copy_for_trial()
         catalog_before.queries = before
@@ -177,7 +180,7 @@ class Shell:
             raise
         self.display.line(_defined_line(query) if query is outcome.definition else f"query {query.name} dropped")
         for line in (*lines, *follow.notes):
-            self.display.detail(line)
+            self.display.detail(line, warns=UNBOUNDED in line)
 
     # Commands
 

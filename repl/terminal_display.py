@@ -31,11 +31,11 @@ class TerminalDisplay(Display):
 
     def line(self, text: str) -> None:
         """Print one line that says what was done."""
-        self.console.print(Text(text), style="bold" if text.startswith(("query ", "stream ")) else "")
+        self.console.print(Text(text))
 
-    def detail(self, text: str) -> None:
+    def detail(self, text: str, *, warns: bool = False) -> None:
         """Print a line that says more of what was done."""
-        self.console.print(Text(text, "dim" if "NOT bounded" not in text else "yellow"))
+        self.console.print(Text(text, "yellow" if warns else "dim"))
 
     def text(self, text: str) -> None:
         """Print a text as it is; lines that are too long go on below."""
