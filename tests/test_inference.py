@@ -70,6 +70,14 @@ def test_csv_with_another_separator(tmp_path: Path, separator: str, option: str)
         assert inferred(csv(tmp_path / "z.csv", f"header 'true', {name} '{option}'")) == "a BIGINT, b STRING"
 
 
+def test_csv_that_seems_to_have_another_separator(tmp_path: Path) -> None:
+    path = tmp_path / "z.csv"
+    path.write_text("day;degrees\nmonday;1,5\n")
+    with pytest.raises(CqlError) as caught:
+        inferred(csv(path))
+    assert "sep ';'" in (caught.value.diagnostics[0].hint or "")
+
+
 def test_csv_that_is_compressed(tmp_path: Path) -> None:
     (tmp_path / "z.csv.gz").write_bytes(gzip.compress(b"a,b\n1,x\n"))
     assert inferred(csv(tmp_path / "z.csv.gz")) == "a BIGINT, b STRING"

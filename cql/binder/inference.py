@@ -42,7 +42,10 @@ def infer_columns(source: External, span: Span) -> list[ColumnModel]:
     except OSError as error:
         raise fail(Code.NO_FILE, f"'{place}' cannot be read: {error.strerror or error}", span) from None
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise fail(Code.CANNOT_INFER, f"no columns can be read from '{place}': {error}", span) from None
+        hint = (
+            "if something else than a comma separates its columns, say so: sep ';'" if source.format == "csv" else None
+        )
+        raise fail(Code.CANNOT_INFER, f"no columns can be read from '{place}': {error}", span, hint=hint) from None
     _check_names(schema.names, place, span)
     return [ColumnModel(name=field.name, type=column_type(field.type, field.name, span)) for field in schema]
 
