@@ -67,6 +67,9 @@ REGISTER QUERY heavy AS
 CALM, BURST = 3_000, 60_000
 """Packets a second on each link."""
 
+MOST_SHOWN = 3
+"""How many of the latest rows of a query are shown."""
+
 NO_SHEDDER = "Load shedding is not part of this version: what comes in the burst is worked off, and answers are late."
 
 
@@ -254,10 +257,15 @@ class Demo:
 
 
 def latest(query: cql.engine.Query) -> Text:
-    """Return the last rows that a query has yielded, on a line."""
-    rows = [change.row for change in query.changes()][-3:]
-    texts = ("  ".join(f"{name} {count(value)}" for name, value in row.items()) for row in reversed(rows))
+    """Return the last rows that a query has yielded, newest first, on a line."""
+    results = query.to_arrow().drop_columns(["ts", "op"])
+    rows = results.slice(max(len(results) - MOST_SHOWN, 0)).to_pylist()
+    texts = ("  ".join(f"{name} {_shown(value)}" for name, value in row.items()) for row in reversed(rows))
     return Text("  |  ".join(texts) or "-", no_wrap=True, overflow="ellipsis")
+
+
+def _shown(value: float | None) -> str:
+    return "NULL" if value is None else count(value)
 
 
 def sharing(catalog: cql.Catalog) -> str:
