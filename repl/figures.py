@@ -58,5 +58,11 @@ def sparkline(values: Sequence[float], most: int = CURVE) -> str:
     shown = list(values)[-most:]
     if len(shown) < 2 or max(shown) <= 0:
         return ""
-    bars = _BARS if (sys.stdout.encoding or "").lower().startswith("utf") else _PLAIN_BARS
+    bars = _BARS if _encoding().startswith("utf") else _PLAIN_BARS
     return "".join(bars[min(len(bars) - 1, int(value / max(shown) * (len(bars) - 1)))] for value in shown)
+
+
+def _encoding() -> str:
+    """Return the encoding of standard output, also while something else stands in for it."""
+    streams = (sys.stdout, sys.__stdout__)
+    return next((each.encoding.lower() for each in streams if each is not None and each.encoding), "")

@@ -174,6 +174,8 @@ def test_a_network_goes_on_from_its_checkpoint(spark: SparkSession) -> None:
     with engine_of("sums") as engine:
         engine.push("s", [(1, 5, 3), (1, 5, 4)])
         assert changes(engine.query("sums")) == [(2, "+", 2, 20), (3, "+", 1, 15), (3, "-", 1, 10)]
+    inbox = [path.name for path in Path("kept/inbox").rglob("*.arrow")]
+    assert "000000000000.arrow" not in inbox, "what has been processed is removed"
     message = refusal(engine_of("sums", "groups").start)
     assert "belongs to other queries: it has no groups" in message
     assert "here there is no sums; the contents of " in refusal(engine_of("groups").start)

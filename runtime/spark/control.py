@@ -33,7 +33,8 @@ class Control:
     def tell(self, message: Mapping[str, Any]) -> str:
         """Give a message to all places, with the next micro-batch, and return its name; later ones have greater."""
         with self._lock:
-            name = f"{len(self._told()):08}.txt"
+            told = self._told()
+            name = f"{int(told[-1].stem) + 1 if told else 0:08}.txt"
             hidden = self._folder / f".{name}"
             with writing(self._folder):
                 hidden.write_text(json.dumps(message) + "\n")
@@ -46,8 +47,15 @@ class Control:
         found: dict[str, Any] = json.loads(told[-1].read_text()) if told else {}
         return found
 
+    def remove_before(self, name: str) -> None:
+        """Remove messages that have taken effect for good; the last one stays."""
+        for path in self._told()[:-1]:
+            if path.name >= name:
+                break
+            path.unlink(missing_ok=True)
+
     def _told(self) -> list[Path]:
-        """Return the messages in order; what a crash has left under a hidden name is none."""
+        """Return the messages that are there, in order; what a crash has left under a hidden name is none."""
         return sorted(self._folder.glob("[0-9]*.txt"))
 
     def frame(self, spark: SparkSession) -> DataFrame:

@@ -1,7 +1,8 @@
 """Rows that are given in Python, on their way to Spark: files that a network reads like any other source.
 
-What has been put is there to stay: a network that is started again from its checkpoint goes on with it. Rows that are
-put again as a whole, as the data of a program that is run again, are known by their content and are not read twice.
+What has been put is there until it has been processed, and, of the log of a relation, for queries that come later. A
+network that is started again from its checkpoint goes on with it. Rows that are put again as a whole, as the data of a
+program that is run again, are known by their content and are not read twice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from cql.catalog import StreamDef
 from runtime.formats.result_files import writing
 from runtime.formats.rows import Rows
 from runtime.fragments.packing import batch_bytes, bytes_batch
@@ -34,7 +36,17 @@ class Inbox:
 
     def push(self, rows: Rows) -> None:
         """Take rows that come after all others."""
-        self._write(f"{len(list(self._folder.glob('*.arrow'))):012}", _packed(rows))
+        number = int(self._next.read_text()) if self._next.exists() else 0
+        with writing(self._folder):
+            hidden = self._next.with_name(".next.new")
+            hidden.write_text(str(number + 1))
+            hidden.replace(self._next)
+        self._write(f"{number:012}", _packed(rows))
+
+    @property
+    def _next(self) -> Path:
+        """The file that has the number of what is pushed next: no name is used twice, because Spark knows them all."""
+        return self._folder / ".next"
 
     def put(self, parts: Iterable[Rows]) -> None:
         """Take rows that are all there is; nothing happens if they have been taken before."""
@@ -52,12 +64,14 @@ class Inbox:
             hidden.replace(path)
 
     def frame(self, spark: SparkSession, name: str) -> SourceFrame:
-        """Return how Spark reads it, in the order of the names of files."""
+        """Return how Spark reads it, in the order of the names of files; it removes those that have been processed."""
+        is_read_once = self.is_open and isinstance(self._table, StreamDef)
         files = (
             spark.readStream.name(name)
             .format("binaryFile")
             .schema(FILE_LIST)
             .option("maxFileAge", "3650d")
+            .option("cleanSource", "delete" if is_read_once else "off")
             .load(spark_path(str(self._folder), streaming=True))
         )
         return SourceFrame(self._table, files.select("path"), InboxReader())

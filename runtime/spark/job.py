@@ -58,6 +58,8 @@ class Job:
         self._static = StaticTables(folder / "static")
         self._query: SparkQuery | None = None
         self._last_message = ""
+        self._told_lately = ("", "")
+        """The last control messages that had taken effect before the last two micro-batches."""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
         self._dry: set[str] = set()
@@ -244,6 +246,8 @@ class Job:
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
         started = perf_counter()
+        self._control.remove_before(self._told_lately[0])
+        self._told_lately = (self._told_lately[1], self.counters.told)
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):
