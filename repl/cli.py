@@ -113,7 +113,7 @@ def _explain(options: argparse.Namespace, settings: Settings) -> int:
         catalog = _defined(source, settings)
         if options.query is not None:
             catalog.query(options.query)
-        print(Network.of_catalog(catalog).plan.explain(options.format, options.query), end="")
+        print(Network.of_catalog(catalog).plan.explain(options.format, options.query).removesuffix("\n"))
     except CqlError as error:
         return _report(error.within(source))
     return DONE

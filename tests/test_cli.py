@@ -287,7 +287,7 @@ def test_explain_prints_the_plan(cql: Shell, form: str, beginning: str) -> None:
     for arguments in ((), ("--query", "q1")):
         result = cql("explain", "good.cql", "--format", form, *arguments)
         assert (result.code, result.err) == (0, "")
-        assert result.out.startswith(beginning)
+        assert result.out.startswith(beginning) and result.out.endswith("\n")
 
 
 def test_a_query_without_a_plan_is_explained(cql: Shell, tmp_path: Path) -> None:
