@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CTRL_C, TAB, ENTER, UP = "\x03", "\t", "\r", "\x1b[A"
+ASKS_FOR_CURSOR = "\x1b[6n"
 BIDS = "auction,price,at\n" + "".join(f"{n % 3},{n * 7 % 100},{n // 5}\n" for n in range(2000))
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
 FROM_CSV = f"{BID} FROM csv OPTIONS (path 'bids.csv', header 'true');"
@@ -64,11 +65,17 @@ class Terminal:
             if time.monotonic() > deadline:
                 pytest.fail(f"{text!r} is not seen, but\n{plain}")
             try:
-                self._seen += self._child.read_nonblocking(4096, timeout=1)
+                self._seen += self._answered(self._child.read_nonblocking(4096, timeout=1))
             except pexpect.TIMEOUT:
                 continue
             except pexpect.EOF:
                 pytest.fail(f"{text!r} is not seen before the end of\n{plain}")
+
+    def _answered(self, shown: str) -> str:
+        """Answer as terminals do when they are asked where the cursor is: at the top, so there is room below."""
+        for _ in range(shown.count(ASKS_FOR_CURSOR)):
+            self.types("\x1b[1;1R")
+        return shown
 
     def is_asked(self) -> str:
         """Wait for the prompt and return what was seen before it."""
@@ -216,7 +223,7 @@ def test_poor_surroundings_are_enough(opened: Open, variables: dict[str, str]) -
 
 
 def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open) -> None:
-    stream = many_files(20_000)
+    stream = many_files(10_000)
     shell = opened()
     shell.enters(stream)
     shell.sees("stream bid (")
@@ -224,12 +231,11 @@ def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open
     shell.enters(f"REGISTER QUERY best AS {MAX};")
     shell.is_asked()
     shell.enters("START;")
-    shell.sees("aggregate max(price) by auction")
-    shell.sees("back to typing")
+    shell.sees("passes")
     shell.resizes(10, 40)
-    shell.sees("reading")
-    shell.sees("back to typing")
+    shell.sees("back to typing; the querie…")
     shell.resizes(40, 120)
+    shell.sees("back to typing; the queries run on")
     shell.types(CTRL_C)
     shell.sees("the queries run on; \\watch shows them, STOP ends them")
     shell.is_asked()
@@ -261,7 +267,7 @@ def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open
 
 
 def test_a_run_that_goes_on_is_stopped_when_one_leaves(opened: Open) -> None:
-    stream = many_files(20_000)
+    stream = many_files(10_000)
     shell = opened()
     shell.enters(f"{stream} REGISTER QUERY best AS {MAX}; START;")
     shell.sees("back to typing")
