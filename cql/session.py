@@ -90,7 +90,7 @@ class Session:
             self._missing |= {_key(match[1]) for match in _DEFINING.finditer(source.text)} - read
         for at, statement in enumerate(parsed.statements):
             try:
-                outcomes.append(self.run_statement(self._placed(statement, source)))
+                outcomes.append(self.run_statement(statement, source))
             except CqlError as error:
                 if isinstance(statement, ast.QueryStatement):
                     self._unnamed = self._next_number()
@@ -100,8 +100,9 @@ class Session:
                 self._missing |= _names_defined(statement)
         return outcomes, sorted(problems, key=lambda diagnostic: diagnostic.span)
 
-    def run_statement(self, statement: ast.Statement) -> Outcome:
-        """Run one statement; raises without having changed anything."""
+    def run_statement(self, statement: ast.Statement, source: Source | None = None) -> Outcome:
+        """Run one statement, of a script if it has a source; raises without having changed anything."""
+        statement = self._placed(statement, source)
         match statement:
             case (
                 ast.CreateStream() | ast.CreateRelation() | ast.RegisterTable() | ast.CreateView() | ast.RegisterQuery()
@@ -133,9 +134,9 @@ class Session:
 
     # Defining
 
-    def _placed(self, statement: ast.Statement, source: Source) -> ast.Statement:
+    def _placed(self, statement: ast.Statement, source: Source | None) -> ast.Statement:
         """Return a statement of a script with its relative paths where the setting `paths_from` wants them."""
-        folder = script_folder(source) if self.catalog.settings.paths_from == "script" else None
+        folder = script_folder(source) if source and self.catalog.settings.paths_from == "script" else None
         return statement if folder is None else beside_script(statement, folder)
 
     def _define(self, defining: Defining, statement: ast.Statement) -> Outcome:

@@ -99,7 +99,7 @@ class Shell:
         if parsed.diagnostics:
             self._report(CqlError(parsed.diagnostics, source))
         for statement in parsed.statements:
-            self._guarded(partial(self._carry_out, statement), source)
+            self._guarded(partial(self._carry_out, statement, source), source)
 
     def take(self, given: Input) -> None:
         """Carry out one statement or command; whatever goes wrong is told, and nothing is raised but `Leaving`."""
@@ -108,7 +108,7 @@ class Shell:
             self._guarded(lambda: self._command(given), given.source)
         else:
             self.last_statement = given.text
-            self._guarded(lambda: self._carry_out(given.parsed()), given.source)
+            self._guarded(lambda: self._carry_out(given.parsed(), given.source), given.source)
         if is_timed:
             self.display.line(f"took {time.perf_counter() - started:.3f} s")
 
@@ -139,9 +139,9 @@ class Shell:
 
     # Statements
 
-    def _carry_out(self, statement: ast.Statement) -> None:
+    def _carry_out(self, statement: ast.Statement, source: Source) -> None:
         before = dict(self.catalog.queries)
-        outcome = self.session.run_statement(statement)
+        outcome = self.session.run_statement(statement, source)
         self.script.note_place(outcome)
         if self.catalog.queries != before:
             self._tell_change(outcome, before)

@@ -12,6 +12,8 @@
 | `python submitted` | compiled; `tests/test_spark_cluster.py` submits it to a cluster, with the command before it |
 | `console` | commands of cql after `$`, run on Spark, and what they print; those of a document share a folder with |
 | | the last `sql` as `script.cql` |
+| `repl` | what is typed in `cql repl` after `cql>` and `...>`, without Spark, and what it answers; those of a page |
+| | share a session, in the folder of `sh` |
 | `sh` | run by a shell, in a folder like the root of the project, which those of a document share; without Spark |
 | `sh shown` | not run here, because it cannot be (`UNRUNNABLE`); commands and options of cql, targets of make, and |
 | | paths have to exist; a script that it runs on Spark is run so by `tests/test_docs.py` |
@@ -49,6 +51,10 @@ from cql.source import Source
 from planner.explain.statement import explain_statement
 from planner.network import compile_definition
 from repl.cli import main
+from repl.display import Display
+from repl.editor import GOES_ON, PROMPT
+from repl.script import RunOptions, Script
+from repl.shell import TYPED, Shell
 from tests.worked_instants import BadTable, worked
 
 ROOT = Path(__file__).parent.parent
@@ -115,6 +121,7 @@ class Document:
     _answers: dict[int, str] = field(default_factory=dict)
     _printed: str | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
+    _shell: Shell | None = None
 
     def __post_init__(self) -> None:
         self.text = self.path.read_text(encoding="utf-8")
@@ -244,6 +251,22 @@ class Document:
         self._answers[at] = printed.getvalue().replace(self._shared_folder(), HOME)
         return difference(shown, self._answers[at], self.name, "printed")
 
+    def _repl(self, at: int) -> str | None:
+        shown, printed = self.blocks[at].text, io.StringIO()
+        if self._shell is None:
+            display = Display()
+            script = Script(RunOptions(engine="local"), display)
+            self._shell = Shell(Session(Catalog()), script, display, name=TYPED)
+        typed = re.findall(rf"^{PROMPT}.*\n(?:^{re.escape(GOES_ON)}.*\n)*", shown, re.MULTILINE)
+        with contextlib.chdir(self._shared_folder()), contextlib.redirect_stdout(printed):
+            for lines in typed:
+                printed.write(lines)
+                with contextlib.redirect_stderr(printed):
+                    text = re.sub(rf"^(?:{PROMPT}|{re.escape(GOES_ON)})", "", lines, flags=re.MULTILINE)
+                    self._shell.run_lines(text.splitlines(keepends=True), TYPED)
+        self._answers[at] = printed.getvalue()
+        return difference(shown, self._answers[at], self.name, "answered")
+
     def printed(self, arguments: list[str]) -> str:
         """Return what cql prints in the folder of this document; it has to end well."""
         printed = io.StringIO()
@@ -316,6 +339,7 @@ _RUNNERS: dict[str, Callable[[Document, int], str | None]] = {
     "stream": Document._stream,
     "python": Document._python,
     "console": Document._console,
+    "repl": Document._repl,
     "sh": Document._sh,
     "syntax": Document._syntax,
     "instants": Document._instants,

@@ -159,6 +159,7 @@ WRONG = {
     "printed": ("```python\nprint(1)\n```\n```text\n2\n```", "+1"),
     "text alone": ("```text\nanything\n```", "not printed by the block before it"),
     "text far below": ("```python\nprint(1)\n```\nwords\n```text\n1\n```", "not printed by the block before it"),
+    "typed": ("```repl\ncql> SET sharing = off;\nsharing = on\n```", "+sharing = off"),
     "transcript": ("```console\n$ cql check\nfine\n```", "-fine"),
     "command": ("```sh\n.venv/bin/cql chekc a.cql\n```", "no command chekc"),
     "command on two lines": ("```sh\ncql check \\\n  --fast a.cql\n```", "no option --fast"),

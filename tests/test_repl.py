@@ -42,6 +42,7 @@ FROM_CSV = f"{BID} FROM csv OPTIONS (path 'bids.csv', header 'true');\n"
 BEST = "REGISTER QUERY best AS SELECT auction, MAX(price) AS price FROM bid [Range 10 Seconds] GROUP BY auction;\n"
 
 Pipe = Callable[..., Result]
+ROOT = Path(__file__).parent.parent
 
 
 def bids(count: int) -> str:
@@ -299,6 +300,13 @@ def test_a_file_comes_before_what_is_piped(pipe: Pipe) -> None:
     assert "price    INT" in result.out
 
 
+def test_a_file_that_is_included_can_name_files_beside_it(pipe: Pipe) -> None:
+    example = ROOT / "examples" / "network" / "network.cql"
+    result = pipe(f"\\i {example}\nSTART;\n")
+    assert (result.code, result.err) == (0, "")
+    assert "lost (stream)\nts     pid  flow\n21  +    8  voice\n" in result.out
+
+
 def test_a_file_of_stream_can_be_included(pipe: Pipe) -> None:
     Path("s.script").write_text("table : register stream S (A integer);\nsource : S.dat\nquery : select * from S;\n")
     result = pipe("\\i s.script\nDESCRIBE S;")
@@ -386,7 +394,7 @@ def test_queries_that_were_not_started_are_named(pipe: Pipe) -> None:
 
 
 def test_an_internal_error_is_one_line_and_the_session_goes_on(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Session, statement: ast.Statement) -> None:
+    def broken(self: Session, statement: ast.Statement, source: object) -> None:
         raise KeyError("first line\nsecond line")
 
     monkeypatch.setattr(Session, "run_statement", broken)
