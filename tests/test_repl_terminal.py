@@ -16,6 +16,9 @@ import pexpect
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PATIENCE = 180
+"""For how many seconds a text is waited for: the start of Spark on a busy machine is the longest."""
+
 CTRL_C, TAB, ENTER, UP = "\x03", "\t", "\r", "\x1b[A"
 ASKS_FOR_CURSOR = "\x1b[6n"
 BIDS = "auction,price,at\n" + "".join(f"{n % 3},{n * 7 % 100},{n // 5}\n" for n in range(2000))
@@ -43,7 +46,7 @@ class Terminal:
             env=variables,  # type: ignore[arg-type]
             encoding="utf-8",
             dimensions=size,
-            timeout=60,
+            timeout=PATIENCE,
         )
         self._seen = ""
 
@@ -55,7 +58,7 @@ class Terminal:
 
     def sees(self, text: str) -> str:
         """Wait for a text and return what was seen before it; it is not seen again."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while True:
             plain = _ESCAPES.sub("", self._seen)
             at = plain.find(text)
@@ -316,5 +319,41 @@ def test_the_last_statement_can_be_edited(opened: Open, tmp_path: Path) -> None:
     shell.enters("\\e")
     shell.sees("SHOW STREAMS;")
     shell.sees("timestamp")
+    shell.is_asked()
+    assert shell.leaves() == 0
+
+
+@pytest.mark.spark
+def test_a_session_on_spark(opened: Open) -> None:
+    shell = opened()
+    shell.enters(f"{FROM_CSV} TRY {MAX};")
+    shell.sees("over the first 1,000 rows of bid")
+    shell.is_asked()
+    shell.enters("\\engine spark")
+    shell.is_asked()
+    shell.enters("CREATE STREAM tick (timestamp TIMESTAMP, value BIGINT) TIMESTAMP BY timestamp FROM rate;")
+    shell.is_asked()
+    shell.enters("REGISTER QUERY seconds AS SELECT COUNT(*) AS n FROM tick [Range 2 Seconds Slide 1 Second]; START;")
+    shell.sees("starting Spark")
+    shell.sees("the last ")
+    shell.types("q")
+    shell.sees("the queries run on")
+    shell.is_asked()
+    shell.enters("REGISTER QUERY odd AS SELECT Istream(value) FROM tick [Now] WHERE mod(value, 2) = 1;")
+    shell.sees("it runs from now on: streams begin empty for it")
+    shell.is_asked()
+    shell.enters("DROP QUERY seconds;")
+    shell.sees("it is over; the others run on")
+    shell.is_asked()
+    shell.enters("\\watch odd")
+    shell.sees("back to typing")
+    shell.types(CTRL_C)
+    shell.sees("the queries run on")
+    shell.is_asked()
+    shell.enters("STOP;")
+    shell.sees("ended after")
+    shell.is_asked()
+    shell.enters(f"DROP QUERY odd; REGISTER QUERY best AS {MAX}; START;")
+    shell.sees("2,000 rows in, ")
     shell.is_asked()
     assert shell.leaves() == 0
