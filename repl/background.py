@@ -90,6 +90,8 @@ class Background:
         self.began = time.monotonic()
         self.ended: float | None = None
         self.error: BaseException | None = None
+        self.notes: list[str] = []
+        """What there is to know before anything is read."""
         self.losses: list[str] = []
         self.figures: list[Figures] = []
         self._when_ended = when_ended
@@ -211,6 +213,7 @@ class SparkBackground(Background):
 
     def _run(self) -> None:
         self._network = run = self._make()
+        self.notes = list(run.notes)
         enough = threading.Event()
         sampler = threading.Thread(target=self._keep_sampling, args=(run, enough), name="cql samples", daemon=True)
         with run:

@@ -194,13 +194,12 @@ class Live(Script):
             return Follow(follow.plan, follow.plan_before, later)
         run.now_running(queries)
         self.plan = follow.plan
+        notes = [f"  {note}" for note in to.notes]
         if not joins:
-            return Follow(follow.plan, follow.plan_before, ("  it is over; the others run on",))
-        ((change_of_part, _),) = (part for part in to.parts.values() if part[0].added or part[0].changed)
-        notes = ["  it runs from now on: streams begin empty for it"]
-        if change_of_part.squeezed:
-            notes.append("  it runs in one bucket: the network was started with too few stages to spread it")
-        return Follow(change_of_part.record.plan, follow.plan_before, tuple(notes))
+            return Follow(follow.plan, follow.plan_before, (*notes, "  it is over; the others run on"))
+        plans = [change.record.plan for change, _ in to.parts.values() if change.added or change.changed]
+        notes.append("  it runs from now on: streams begin empty for it")
+        return Follow(next(iter(plans), follow.plan), follow.plan_before, tuple(notes))
 
     def use_engine(self, engine: EngineName) -> None:
         """Choose where the next START runs queries."""

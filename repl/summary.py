@@ -22,7 +22,8 @@ def summary(run: Background, query: str | None) -> RenderableType:
     parts: list[RenderableType] = []
     for name in run.queries if query is None else [query]:
         parts += [*query_lines(run, name, MOST_SHOWN), Text()]
-    return Group(*parts, Text(total_line(run), "bold"), *(Text(line, "yellow") for line in run.losses))
+    left_out = [Text(line, "yellow") for line in (*run.notes, *run.losses)]
+    return Group(*parts, Text(total_line(run), "bold"), *left_out)
 
 
 def query_lines(run: Background, name: str, most: int) -> list[RenderableType]:

@@ -16,6 +16,8 @@ from cql.functions.scalars import CALLABLE
 from cql.settings import Settings
 from planner.operators import OPERATOR_TYPES
 from planner.rules import RULES
+from repl.commands import COMMANDS
+from repl.help import STATEMENTS
 from runtime.spark.record import Change, Record, changed
 
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -149,8 +151,19 @@ def _network(script: str, before: Record | None) -> Change:
     return changed(before, catalog, list(catalog.queries.values()), buckets=2)
 
 
+def _commands() -> str:
+    rows = [(", ".join(f"`{name}`" for name in each.names), each.usage, each.summary) for each in COMMANDS]
+    return table(("command", "", "what it does"), rows)
+
+
+def _statements() -> str:
+    return table(("statement", "what it does"), [(each.name, each.summary) for each in STATEMENTS])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "upgrades": _upgrades,
+    "commands": _commands,
+    "statements": _statements,
     "rules": _rules,
     "plan operators": _plan_operators,
     "operators": _operators,
