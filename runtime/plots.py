@@ -24,6 +24,8 @@ _COLOURS = ("#2f6f9f", "#d1733f", "#4f9a6b", "#9b5fa5", "#c9a227", "#5b7083", "#
 _INK, _FAINT, _GRID = "#222222", "#6b6b6b", "#e4e4e4"
 _PANEL_INCHES = 1.55
 _WIDTH_INCHES = 9.0
+_FEW_POINTS = 12
+"""Up to how many points are marked, so that one alone can be seen."""
 
 Line = tuple[str, list[float], list[float]]
 """A name, and where its points are."""
@@ -120,12 +122,13 @@ def _rates(counted: Sequence[tuple[float, int]], most: int = 200) -> tuple[list[
 def _draw(axes: Axes, name: str, lines: Sequence[Line], is_filled: bool) -> None:
     """Draw one panel."""
     for (label, x, y), colour in zip(lines, _COLOURS * (len(lines) // len(_COLOURS) + 1), strict=False):
-        axes.plot(x, y, color=colour, linewidth=1.6, label=label, solid_capstyle="round")
+        marker = "o" if len(x) < _FEW_POINTS else None
+        axes.plot(x, y, color=colour, linewidth=1.6, label=label, solid_capstyle="round", marker=marker, markersize=3.5)
         if is_filled or len(lines) == 1:
             axes.fill_between(x, y, color=colour, alpha=0.12, linewidth=0)
     axes.set_title(name, loc="left", fontsize=9.5, color=_INK, pad=4)
     axes.set_ylim(bottom=0)
-    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8.5, colors=_FAINT, length=0)

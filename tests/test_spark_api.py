@@ -167,9 +167,7 @@ run(SparkSession.builder.master("local[1]").getOrCreate())
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300
     )
     right = "[{'price': 4}]"
-    assert done.stdout.splitlines() == [f"{right} True", f"{right} True", f"{right} False", f"{right} False"], (
-        done.stderr
-    )
+    assert done.stdout.splitlines() == [f"{right} {stopped}" for stopped in (True, True, False)], done.stderr
 
 
 def test_functions_and_aggregates_by_decorator_run_on_spark(spark: SparkSession) -> None:
