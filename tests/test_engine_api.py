@@ -380,6 +380,18 @@ def test_a_vectorized_function_takes_and_returns_columns(engine: Engine) -> None
     assert cql.Catalog.from_json(engine.catalog.to_json()).functions["share"].vectorized
 
 
+@pytest.mark.parametrize("kind", ["BOOLEAN", "BYTE", "INT", "BIGINT", "DOUBLE", "STRING", "TIMESTAMP", "DECIMAL(9,2)"])
+def test_a_vectorized_function_takes_columns_of_any_type(kind: str) -> None:
+    with Engine(local=True) as engine:
+        engine.function(lambda column: column, name="same", vectorized=True, arguments=[kind], returns=kind)
+        engine.execute("CREATE STREAM s (v INT, t INT) TIMESTAMP BY t")
+        value = "CAST(CAST(v AS STRING) AS TIMESTAMP)" if kind == "TIMESTAMP" else f"CAST(v AS {kind})"
+        query = engine.register("q", f"SELECT Istream({value} AS v, same({value}) AS w) FROM s")
+        engine.push("s", [(1, 1), (None, 2), (0, 3)])
+    assert [change.row["v"] for change in query.changes()] == [change.row["w"] for change in query.changes()]
+    assert len(list(query.changes())) == 3
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

@@ -58,7 +58,7 @@ def _on_columns(call: UserCall, code: Callable[..., Any]) -> Kernel:
 
     def kernel(target: DataType, *arguments: Datum) -> Datum:
         length = next((len(each) for each in arguments if not is_constant(each)), 1)
-        columns = [canonical(spread(each, length)) for each in arguments]
+        columns = [_given(spread(each, length)) for each in arguments]
         try:
             return _accepted_column(code(*columns), target, length)
         except Exception as cause:
@@ -66,6 +66,11 @@ def _on_columns(call: UserCall, code: Callable[..., Any]) -> Kernel:
             raise UserFunctionFailed(call.function, first, cause) from cause
 
     return kernel
+
+
+def _given(array: pa.Array) -> pa.Array:
+    """Return a column as functions see it."""
+    return canonical(array) if pa.types.is_floating(array.type) else array
 
 
 def _accepted_column(returned: Any, data_type: DataType, length: int) -> pa.Array:
