@@ -57,7 +57,6 @@ class Editor:
             style=merge_styles([style_from_pygments_cls(get_style_by_name("default")), _STYLE]),
             key_bindings=_keys(),
             enable_open_in_editor=True,
-            erase_when_done=False,
         )
 
     def read(self) -> str:

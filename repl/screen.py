@@ -10,6 +10,7 @@ import asyncio
 import io
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import ANSI
@@ -35,7 +36,7 @@ FEWEST_LINES = 4
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _REDRAWN = 0.25
 _LINES = 1.0
-FOOTER = "q or Ctrl-C: back to typing; the queries run on"
+FOOTER = "q or Ctrl-C: back to typing; the queries run on. Tab: the next query alone"
 
 
 def watch(run: Background, plan: Plan | None, query: str | None, display: TerminalDisplay) -> None:
@@ -43,9 +44,12 @@ def watch(run: Background, plan: Plan | None, query: str | None, display: Termin
     if display.console.is_dumb_terminal or not display.console.is_terminal:
         _print_lines(run, display)
         return
+    seen = _Seen(run, query)
     application: Application[None] = Application(
-        layout=Layout(Window(FormattedTextControl(lambda: _drawn(application, run, plan, query), show_cursor=False))),
-        key_bindings=_keys(),
+        layout=Layout(
+            Window(FormattedTextControl(lambda: _drawn(application, run, plan, seen.chosen), show_cursor=False))
+        ),
+        key_bindings=_keys(seen),
         full_screen=True,
         refresh_interval=_REDRAWN,
     )
@@ -71,7 +75,21 @@ def _print_lines(run: Background, display: TerminalDisplay) -> None:
         pass
 
 
-def _keys() -> KeyBindings:
+@dataclass(slots=True)
+class _Seen:
+    """Which query is shown alone; None if all are."""
+
+    run: Background
+    chosen: str | None
+
+    def turn(self) -> None:
+        """Go on to the next query, and after the last to all of them."""
+        names = [None, *self.run.queries]
+        at = names.index(self.chosen) if self.chosen in names else 0
+        self.chosen = names[(at + 1) % len(names)]
+
+
+def _keys(seen: _Seen) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("q")
@@ -81,6 +99,10 @@ def _keys() -> KeyBindings:
     @keys.add("escape", eager=True)
     def leave(event: KeyPressEvent) -> None:
         event.app.exit()
+
+    @keys.add("tab")
+    def turn(event: KeyPressEvent) -> None:
+        seen.turn()
 
     return keys
 

@@ -26,7 +26,7 @@ BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
 FROM_CSV = f"{BID} FROM csv OPTIONS (path 'bids.csv', header 'true');"
 MAX = "SELECT auction, MAX(price) AS price FROM bid [Range 10 Seconds] GROUP BY auction"
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07")
+_UNSEEN = re.compile(r"\r|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07")
 
 
 class Terminal:
@@ -60,7 +60,7 @@ class Terminal:
         """Wait for a text and return what was seen before it; it is not seen again."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            plain = _ESCAPES.sub("", self._seen)
+            plain = _UNSEEN.sub("", self._seen)
             at = plain.find(text)
             if at >= 0:
                 self._seen = plain[at + len(text) :]
@@ -239,6 +239,7 @@ def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open
     shell.sees("back to typing; the querie…")
     shell.resizes(40, 120)
     shell.sees("back to typing; the queries run on")
+    shell.types(TAB)
     shell.types(CTRL_C)
     shell.sees("the queries run on; \\watch shows them, STOP ends them")
     shell.is_asked()
