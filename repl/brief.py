@@ -93,10 +93,13 @@ def _state(part: Plan) -> str:
 
 
 def _spread(plan: Plan, output: op.Output) -> Iterator[str]:
-    """Yield why a query, or a part of it, is not spread over the buckets of a run on Spark."""
+    """Yield why a query, or a part of it, is not spread over the buckets of a run on Spark.
+
+    What an operator above has to have in one bucket is there for its reason.
+    """
     reasons = [each.reason for each in plan.below(output) if each.placement == "single" and each.reason]
     if reasons:
-        yield f"  on Spark in one bucket: {reasons[0]}"
+        yield f"  on Spark in one bucket: {reasons[-1]}"
 
 
 def dropped_lines(before: Plan, name: str) -> list[str]:

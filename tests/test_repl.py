@@ -543,7 +543,7 @@ def test_what_a_query_shares() -> None:
     lines = told(f"SELECT MIN(price) {window}", f"SELECT MAX(price) {window}", "SELECT price FROM bid")
     assert "shared with other0 and other1: bid" in lines
     assert "shared with other0: seq-window [Range 1 minute]" in lines
-    assert [line for line in lines if line.startswith("on Spark in one bucket: ")]
+    assert "on Spark in one bucket: an aggregate without GROUP BY is over all rows" in lines
 
 
 def test_what_goes_with_a_query() -> None:

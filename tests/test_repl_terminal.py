@@ -226,7 +226,7 @@ def test_poor_surroundings_are_enough(opened: Open, variables: dict[str, str]) -
 
 
 def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open) -> None:
-    stream = many_files(10_000)
+    stream = many_files(6_000)
     shell = opened()
     shell.enters(stream)
     shell.sees("stream bid (")
@@ -271,7 +271,7 @@ def test_watching_is_left_by_ctrl_c_and_the_run_stopped_by_two_more(opened: Open
 
 
 def test_a_run_that_goes_on_is_stopped_when_one_leaves(opened: Open) -> None:
-    stream = many_files(10_000)
+    stream = many_files(6_000)
     shell = opened()
     shell.enters(f"{stream} REGISTER QUERY best AS {MAX}; START;")
     shell.sees("back to typing")
@@ -280,6 +280,24 @@ def test_a_run_that_goes_on_is_stopped_when_one_leaves(opened: Open) -> None:
     shell.is_asked()
     shell.types("\x04")
     shell.sees("ended after")
+
+
+def test_a_run_that_ends_is_told_above_what_is_being_typed(opened: Open) -> None:
+    stream = many_files(1_000)
+    shell = opened()
+    shell.enters(f"{stream} REGISTER QUERY best AS {MAX}; START;")
+    shell.sees("back to typing")
+    shell.types("q")
+    shell.sees("the queries run on")
+    shell.is_asked()
+    shell.types("SHOW VI")
+    shell.sees("1,000 rows in, ")
+    shell.is_asked()
+    shell.sees("SHOW VI")
+    shell.enters("EWS;")
+    shell.sees("columns")
+    shell.is_asked()
+    assert shell.leaves() == 0
 
 
 def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_path: Path) -> None:
