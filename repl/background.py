@@ -122,6 +122,10 @@ class Background:
         self._stopping.set()
         self.doing = "stopping"
 
+    def current_figures(self) -> Sequence[Figures]:
+        """Return what is known of the parts of the network; while it runs, of its operators."""
+        return self.figures or self.course.last.operators
+
     def now_running(self, queries: Sequence[QueryDef]) -> None:
         """Note that the queries have changed."""
         self.queries = {query.name: query for query in queries}
@@ -203,6 +207,13 @@ class SparkBackground(Background):
         super().stop()
         if self._network is not None and not self._is_waiting:
             self._network.stop()
+
+    def current_figures(self) -> Sequence[Figures]:
+        """Return what is known of the parts of the network, if it is not being started."""
+        with self._lock, suppress(RuntimeError):
+            if self._is_waiting and self._network is not None:
+                return self._network.statistics()
+        return super().current_figures()
 
     def changed(self, change: Callable[[SparkRun], T]) -> T | None:
         """Return what comes of changing the run; None if it has an end that it is on the way to."""

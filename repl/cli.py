@@ -12,7 +12,6 @@ import io
 import os
 import re
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from cql.errors import CqlError
 from cql.session import Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source
-from repl.display import Display, complain
+from repl.display import Display, complain, complain_of_bug
 from repl.files import read_source, shown_name
 from repl.script import RunOptions, Script
 
@@ -43,11 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return OUTPUT_CLOSED
     except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        else:
-            what = " ".join(f"{type(error).__name__}: {error}".split())
-            complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
+        complain_of_bug(error, debug="--debug" in arguments)
         return RUN_FAILED
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import traceback
 from typing import TextIO
 
 from cql.errors import CqlError
@@ -19,6 +20,15 @@ def complain(text: str) -> None:
     """Print to standard error, after all that has been printed to standard output."""
     sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
+
+
+def complain_of_bug(error: BaseException, *, debug: bool) -> None:
+    """Tell an error that is not the user's, in one line, or with all that is known of it."""
+    if debug:
+        complain("".join(traceback.format_exception(error)).rstrip())
+    else:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
 
 
 class Display:

@@ -57,7 +57,7 @@ class Live(Script):
         """Return what is known of the run that is on, or was last."""
         if self.run is None:
             return ()
-        return self.run.figures or self.run.course.last.operators
+        return self.run.current_figures()
 
     # Running
 

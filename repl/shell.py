@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +29,7 @@ from cql.session import Listing, Outcome, Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source, Span
 from repl.commands import BY_NAME, COMMANDS, nearest_commands
-from repl.display import Display, complain
+from repl.display import Display, complain, complain_of_bug
 from repl.files import read_source
 from repl.help import STATEMENTS, find_help
 from repl.inputs import WORDS, Input, inputs
@@ -111,6 +110,7 @@ class Shell:
             self._guarded(lambda: self._carry_out(given.parsed(), given.source), given.source)
         if is_timed:
             self.display.line(f"took {time.perf_counter() - started:.3f} s")
+        sys.stdout.flush()
 
     def _guarded(self, work: Callable[[], None], source: Source) -> None:
         try:
@@ -129,13 +129,9 @@ class Shell:
         self.display.problem(error)
 
     def report_bug(self, error: BaseException) -> None:
-        """Tell an error that is not the user's, in one line, or with all that is known of it."""
+        """Tell an error that is not the user's, and that it happened."""
         self.worst = RUN_FAILED
-        if self._debug:
-            complain("".join(traceback.format_exception(error)).rstrip())
-        else:
-            what = " ".join(f"{type(error).__name__}: {error}".split())
-            complain(f"internal error: {what}; this is a bug in cql, run again with --debug to see where")
+        complain_of_bug(error, debug=self._debug)
 
     # Statements
 

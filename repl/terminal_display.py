@@ -17,6 +17,9 @@ from cql.source import NO_SPAN, Source
 from repl.display import Display, indented
 from repl.help import Help
 
+SHORT = 20
+"""How long the texts of a column may be to stay in one line where there is not room for all."""
+
 
 class TerminalDisplay(Display):
     """Prints answers and errors to a terminal."""
@@ -43,9 +46,10 @@ class TerminalDisplay(Display):
 
     def listing(self, listing: Listing) -> None:
         """Print a table of texts."""
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-        for name in listing.columns:
-            table.add_column(Text(name), overflow="fold")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+        for at, name in enumerate(listing.columns):
+            longest = max((len(row[at]) for row in listing.rows), default=0)
+            table.add_column(Text(name), overflow="fold", no_wrap=longest <= SHORT)
         for row in listing.rows:
             table.add_row(*map(Text, row))
         self.console.print(table)

@@ -38,7 +38,6 @@ class Sample:
     rows_out: Mapping[str, int] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
-    batches: int | None = None
     batch_seconds: float | None = None
     lag: float | None = None
     """By how many seconds results are behind the newest row, or the clock on the wall if rows are of now."""
@@ -119,7 +118,6 @@ def sample(run: LocalRun | SparkRun) -> Sample:
         rows_out=_merged([each.rows_out for each in found]),
         late=_merged([each.late for each in found]),
         skipped=_merged([each.skipped for each in found]),
-        batches=max((each.batch + 1 for each in found), default=0),
         batch_seconds=max((each.batch_seconds for each in found), default=0.0),
         lag=max(lags, default=None),
         state_bytes=sum(each.state_bytes for each in found),

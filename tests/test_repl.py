@@ -418,7 +418,7 @@ def test_a_shell_that_nobody_listens_to_ends_quietly(folder: Path) -> None:
 
 
 def test_each_statement_is_answered_before_the_next_is_read(folder: Path) -> None:
-    command = [sys.executable, "-u", "-m", "repl.cli", "repl", "--engine", "local"]
+    command = [sys.executable, "-m", "repl.cli", "repl", "--engine", "local"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as shell:
         assert shell.stdin is not None and shell.stdout is not None
