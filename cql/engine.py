@@ -96,6 +96,8 @@ class Engine:
         self._handings: dict[str, Handing] = {}
         self._temporary: Path | None = None
         self._lease: Lease | None = None
+        self.notes: list[str] = []
+        """What there was to say of the last change of what runs on Spark: state given up, one bucket for all."""
         self._run: Run | None = None
         self._is_running = False
         self.function = self.catalog.function
@@ -205,6 +207,7 @@ class Engine:
                 self.catalog.queries = {query.name.casefold(): query for query in before}
                 self._forget_dropped()
                 raise
+            self.notes = list(to.notes)
             self._guarded(lambda: network.change(to))
         self._forget_dropped()
 
@@ -292,6 +295,7 @@ class Engine:
             self._handings = {}
         self._run = run = self._local_run() if self._is_local else self._spark_run()
         self._is_running = True
+        self.notes = list(run.notes)
         self._guarded(lambda: self._begin(run))
         if not run.waits_for_rows:
             self.stop()

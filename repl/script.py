@@ -129,6 +129,8 @@ class Script:
         self._started += queries
         self._display.gap()
         run = self._spark_run(catalog, queries) if self.options.engine == "spark" else self._local_run(catalog, queries)
+        for line in run.notes:
+            complain(line)
         with run:
             run.run_to_the_end()
         prints = any(query.sink is None or query.sink.format == "console" for query in queries)

@@ -216,6 +216,9 @@ class LocalRun:
     Of results in `results`, at most `keep` rows of changes are kept.
     """
 
+    notes: Sequence[str] = ()
+    """What is to be said before a run begins: nothing is taken over from another one here."""
+
     def __init__(
         self,
         catalog: Catalog,

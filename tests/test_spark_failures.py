@@ -180,6 +180,8 @@ def test_a_checkpoint_of_other_queries_is_refused_or_adopted(made: None) -> None
     assert run(FROM_CSV + TOTALS + LAST, "--checkpoint", "c", "--adopt") == (0, "")
     assert [row["total"] for row in written() if row["op"] == "+"] == [10, 30]
     assert [row["price"] for row in written("last")] == [20]
+    code, said = run(FROM_CSV + LAST, "--checkpoint", "c", "--adopt")
+    assert code == 0 and said.startswith("the contents of 2 stores are given up: store/")
 
 
 DAMAGES: list[tuple[str, Callable[[str], str], str]] = [

@@ -190,7 +190,7 @@ def test_a_network_goes_on_from_its_checkpoint(spark: SparkSession) -> None:
         assert changes(engine.query("groups")) == [(5, "+", 1, 1)], "it sees the stream from then on"
         network = engine._network
         assert network is not None
-        assert network.notes == [
+        assert engine.notes == [
             "groups runs in one bucket: the network has too few stages to spread it; a new checkpoint would have them"
         ], "the network has one stage, and the query needs two"
         to = network.next_network(engine.catalog, [engine.catalog.query("groups")])
