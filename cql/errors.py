@@ -61,6 +61,7 @@ class Code(Enum):
     )
     CANNOT_PLAN = ("E602", "a query that has no plan")
     UNBOUNDED_STATE = ("E603", "a query whose state grows with a stream, where that is refused")
+    CANNOT_SHED = ("E604", "a query that cannot lose windows or rows in the way that was asked for")
     # Outside
     NO_FILE = ("E501", "a file that cannot be read")
     CANNOT_INFER = ("E502", "a schema that cannot be inferred")

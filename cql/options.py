@@ -7,9 +7,12 @@ listed here unknown options are errors; other formats (Kafka, data sources of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from cql import ast
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
+from cql.service import OPTIONS as SERVICE_OPTIONS
+from cql.settings import Settings
 from cql.source import Span
 
 _FILES = """path maxFilesPerTrigger maxBytesPerTrigger maxFileAge latestFirst fileNameOnly cleanSource
@@ -51,8 +54,11 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "socket": ("host", "port"),
 }
 
-LATER_QUERY_OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "memory", "utility")
-"""Options of REGISTER QUERY .. WITH that belong to the load shedder."""
+LATER_QUERY_OPTIONS = ("memory", "utility")
+"""Options of REGISTER QUERY .. WITH that belong to shedding policies which are not there yet."""
+
+LATER_POLICIES = ("selective", "prob", "life", "rand", "dual", "auto")
+"""Shedding policies that are not there yet."""
 
 
 def option_text(value: ast.Expression) -> str | None:
@@ -112,19 +118,45 @@ def check_source_options(format_name: str, options: Sequence[ast.Option], span: 
         raise CqlError(problems)
 
 
-def check_query_options(options: Sequence[ast.Option]) -> None:
-    """Raise for options that a registered query does not have."""
+def check_query_options(query: str, options: Sequence[ast.Option], settings: Settings) -> None:
+    """Raise for options that a registered query does not have, and for values that they do not take."""
     for option in options:
         if option.key.key in LATER_QUERY_OPTIONS:
             raise fail(
                 Code.NOT_AVAILABLE,
-                f"'{option.key.text}' belongs to the load shedder, which this version does not have yet",
+                f"'{option.key.text}' belongs to a shedding policy that this version does not have yet",
                 option.key.span,
                 hint="leave it out for now",
             )
-    problems = _unknown(options, LATER_QUERY_OPTIONS, "a query")
+    problems = _unknown(options, SERVICE_OPTIONS, "a query")
     if problems:
         raise CqlError(problems)
+    for option in options:
+        _check_service_option(query, option, option_text(option.value) or "", settings)
+
+
+def _check_service_option(query: str, option: ast.Option, value: str, settings: Settings) -> None:
+    if option.key.key == "accept":
+        if value.lower() not in ("subset", "approximate"):
+            raise fail(
+                Code.BAD_OPTION_VALUE,
+                f"the query '{query}' cannot accept '{value}'",
+                option.value.span,
+                hint="it takes 'subset' or 'approximate'",
+            )
+        return
+    if option.key.key == "shedding" and value.lower() in LATER_POLICIES:
+        raise fail(
+            Code.NOT_AVAILABLE,
+            f"the query '{query}' asks for the shedding policy '{value}', which this version does not have yet",
+            option.value.span,
+            hint="there are 'window', 'random' and 'none'",
+        )
+    try:
+        settings.changed(option.key.key, value, option.key.span, option.value.span)
+    except CqlError as error:
+        problem = error.diagnostics[0]
+        raise CqlError([replace(problem, message=f"of the query '{query}', {problem.message}")]) from None
 
 
 def _unknown(options: Sequence[ast.Option], known: Iterable[str], owner: str) -> list[Diagnostic]:

@@ -70,11 +70,26 @@ class Settings(BaseModel):
         "'10 seconds'; off: never",
     )
 
-    @field_validator("idle_timeout")
+    shedding: Literal["none", "window", "random"] = Field(
+        "none",
+        description="what queries lose when there is more input than can be processed: nothing, whole windows, or "
+        "rows at random",
+    )
+    max_gap: int = Field(10, ge=1, description="how many windows in a row a query that sheds may lose")
+    weight: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="what an answer of a query is worth beside those of other queries"
+    )
+    max_latency: str = Field(
+        "off",
+        description="from which delay of answers on queries that ask for it shed, such as '5 seconds'; off: never",
+    )
+    shedding_seed: int = Field(0, description="decides which windows or rows are lost")
+
+    @field_validator("idle_timeout", "max_latency")
     @classmethod
     def _is_off_or_long(cls, value: str) -> str:
         if value != "off" and parse_interval(value).microseconds() <= 0:
-            raise BadInterval("a timeout is longer than nothing")
+            raise BadInterval("it is longer than nothing")
         return value
 
     @property
@@ -111,5 +126,8 @@ class Settings(BaseModel):
     @classmethod
     def values_of(cls, name: str) -> str:
         """Return the values that a setting takes, in words."""
-        choices = getattr(cls.model_fields[name].annotation, "__args__", None)
+        kind = cls.model_fields[name].annotation
+        if kind in (int, float):
+            return "a whole number" if kind is int else "a number"
+        choices = getattr(kind, "__args__", None)
         return one_of([str(choice) for choice in choices]) if choices else "off or an interval"

@@ -44,6 +44,8 @@ def estimate(operator: op.Operator) -> Estimate:
             return Estimate(3.0 + len(operator.calls), 2.0 if operator.keys else 1.0)
         case op.TopN():
             return Estimate(5.0, 0.5)
+        case op.WindowDrop() | op.RandomDrop() | op.KeepWindows():
+            return Estimate(0.25, 1.0)
         case op.Output():
             return Estimate(1.0, 0.0)
         case op.Source():

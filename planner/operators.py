@@ -243,6 +243,66 @@ class RStream(Operator):
     clock: tuple[Tick, ...]
 
 
+class Units(_Model):
+    """Time cut into units of `length` ticks, each of which is kept or lost as a whole.
+
+    Unit u ends at u * length. No more than `batch` units in a row are lost; `seed` decides which. Whoever has the same
+    `schedule` loses the same ones.
+    """
+
+    schedule: str
+    length: int
+    batch: int
+    seed: int
+
+
+class Need(_Model):
+    """Which rows the kept units of a schedule need: those of the last `size` ticks up to the end of each.
+
+    `formula` is the size by the rule of the paper, which does not look at where windows line up.
+    """
+
+    units: Units
+    size: int
+    formula: int
+
+
+class WindowDrop(Operator):
+    """Passes the rows that belong to a window of a kept unit, of any query that reads it.
+
+    Passing more does no harm, so `needs` are those of all its queries together, and not part of its id.
+    """
+
+    kind: Literal["window-drop"] = "window-drop"
+    needs: tuple[Need, ...]
+
+
+class RandomDrop(Operator):
+    """Passes a share of the rows, chosen by a hash of their instants and values."""
+
+    kind: Literal["random-drop"] = "random-drop"
+    units: Units
+
+
+class KeepWindows(Operator):
+    """Passes the elements of a stream at the instants of kept units; what it is made of changes every `grain` ticks."""
+
+    kind: Literal["keep-windows"] = "keep-windows"
+    units: Units
+    grain: int
+
+
+class Hold(Operator):
+    """A relation as it is at the instants of kept units; in between it stays as it was.
+
+    It changes at multiples of `grain` ticks only.
+    """
+
+    kind: Literal["hold"] = "hold"
+    units: Units
+    grain: int
+
+
 class Output(Operator):
     """The result of a registered query, under its column names."""
 
@@ -269,6 +329,10 @@ AnyOperator = Annotated[
     | IStream
     | DStream
     | RStream
+    | WindowDrop
+    | RandomDrop
+    | KeepWindows
+    | Hold
     | Output,
     Field(discriminator="kind"),
 ]
@@ -292,6 +356,10 @@ OPERATOR_TYPES: tuple[type[Operator], ...] = (
     IStream,
     DStream,
     RStream,
+    WindowDrop,
+    RandomDrop,
+    KeepWindows,
+    Hold,
     Output,
 )
 
@@ -305,7 +373,7 @@ def join_type(kind: JoinType) -> type[Operator]:
 
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
-    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason"})
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "needs"})
     for name in ("begins", "epoch"):
         if not content.get(name):
             content.pop(name, None)

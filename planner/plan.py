@@ -100,7 +100,11 @@ def compile_query(
     logical = optimize(tree, disabled)[0]
     builder = Builder(salt="" if share else name, epoch=epoch, spread=spread)
     builder.output(name, logical)
-    operators = builder.operators
+    return planned(name, builder.operators, share)
+
+
+def planned(name: str, operators: Mapping[str, op.Operator], share: bool) -> QueryPlan:
+    """Return the plan of a query that has been turned into operators: with the state and the paths that follow."""
     facts: dict[str, Facts] = {}
     for operator in operators.values():
         facts[operator.id] = facts_of(operator, [facts[edge.operator] for edge in operator.inputs])
@@ -228,7 +232,7 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
         paths.extend(query.paths)
         growing.extend(query.growing())
         for operator in query.operators:
-            operators.setdefault(operator.id, operator)
+            operators[operator.id] = _merged(operators.get(operator.id), operator)
         for stub in query.stubs:
             stubs.setdefault(stub.synopsis.id, stub)
     return Plan.model_construct(
@@ -241,6 +245,15 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
         paths=tuple(paths),
         growing=tuple(growing),
     )
+
+
+def _merged(known: op.Operator | None, operator: op.Operator) -> op.Operator:
+    """Return what two queries have in common: a drop operator serves the needs of both."""
+    if known is None:
+        return operator
+    if isinstance(known, op.WindowDrop) and isinstance(operator, op.WindowDrop):
+        return known.model_copy(update={"needs": tuple(dict.fromkeys((*known.needs, *operator.needs)))})
+    return known
 
 
 def queues_between(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:

@@ -91,7 +91,7 @@ def facts_of(operator: op.Operator, below: Sequence[Facts]) -> Facts:
             return Facts(by_keys(growths[0]), inserts)
         case op.SemiJoin():
             return Facts(growths[0], inserts)
-        case op.AntiJoin() | op.Except():
+        case op.AntiJoin() | op.Except() | op.Hold():
             return Facts(growths[0], False)
         case op.IStream() | op.DStream() | op.RStream() | op.StreamJoin():
             return Facts("stream", True)
@@ -162,6 +162,9 @@ class StateBuilder:
                 self._private(operator, 0, "instant", held, "with the instant", "constant")
             case op.RStream():
                 self._relation(operator, 0, "relation")
+            case op.Hold():
+                held = "changes at instants of lost units"
+                self._private(operator, 0, "lost", held, "with the next kept unit", "window")
 
     def _window(self, operator: op.SeqWindow) -> None:
         names = op.output_names(self.operators[operator.inputs[0].operator])

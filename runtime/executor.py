@@ -28,6 +28,8 @@ from runtime.scheduling import Ready, scheduler
 from runtime.statistics import Snapshot, Statistics
 from runtime.synopses import final_ends, make_stubs, netted
 from runtime.types import arrow_type
+from shedding.plans import schedules_of
+from shedding.schedule import Schedule
 
 CHUNK_ROWS = 1 << 16
 
@@ -37,8 +39,8 @@ class Executor:
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are, and `query_sources` names the sources of the clock that each query is about. What the operators of `taps`
-    put out can be taken as it is.
+    they are, and `query_sources` names the sources of the clock that each query is about. `schedules` that are given
+    are kept by the caller as well. What the operators of `taps` put out can be taken as it is.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Executor:
         check: bool = False,
         clock: SourceClock | None = None,
         query_sources: Mapping[str, Sequence[str]] | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
     ) -> None:
         self.plan = plan
@@ -61,7 +64,10 @@ class Executor:
         self.clock = clock_of(plan) if clock is None else clock
         self._static: dict[str, ChangeBatch] = {}
         self.stores, self.stubs = make_stubs(plan, self._types)
-        context = Context(self.clock, functions or {}, self._types, self.stubs, final_ends(plan), netted(plan))
+        self.schedules = schedules_of(plan) if schedules is None else schedules
+        context = Context(
+            self.clock, functions or {}, self._types, self.stubs, final_ends(plan), netted(plan), self.schedules
+        )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
         }

@@ -230,6 +230,17 @@ class Schedule:
         """Return which units are kept."""
         return ~self.all_lost(units, units)
 
+    def loses_any(self, first: int, last: int) -> bool:
+        """Tell whether any unit from a first to a last one is lost."""
+        self.decide_until(last + 1, first)
+        return bool(len(self._ends)) and int(self._ends[-1]) > first
+
+    def lost_since(self, unit: int) -> int | None:
+        """Return the first of the units in a row that are lost up to one; None if that one is kept."""
+        self.decide_until(unit + 1)
+        at = int(np.searchsorted(self._starts, unit, side="right")) - 1
+        return int(self._starts[at]) if at >= 0 and self._ends[at] > unit else None
+
     def all_lost(self, first: Ints, last: Ints) -> Mask:
         """Return for each stretch of units, from a first to a last one, whether all of it is lost."""
         if not len(first):

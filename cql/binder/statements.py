@@ -265,7 +265,7 @@ def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:
             statement.name.span,
             hint=f"choose another name, or DROP QUERY {taken} first",
         )
-    check_query_options(statement.options)
+    check_query_options(statement.name.text, statement.options, catalog.settings)
     result = bind_query(statement.query, catalog)
     sink = None
     if statement.sink is not None:

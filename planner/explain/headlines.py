@@ -48,6 +48,14 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
             return f"top-n {operator.limit}{within} by {keys}" + (", numbered" if operator.numbered else "")
         case op.RStream():
             return "r-stream at every tick" if operator.every_tick else "r-stream at elements and slides"
+        case op.WindowDrop():
+            return "window-drop: passes rows of kept windows"
+        case op.RandomDrop():
+            return "random-drop: passes a share of all rows"
+        case op.KeepWindows():
+            return f"keep-windows: elements of kept units of {operator.units.schedule}"
+        case op.Hold():
+            return f"hold: as it is in kept units of {operator.units.schedule}"
         case op.Output():
             return f"output {operator.query}"
         case op.Union() | op.Except() | op.Intersect() | op.DuplicateEliminate() | op.IStream() | op.DStream():

@@ -10,6 +10,7 @@ from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
+from runtime.operators.shedding import Hold, KeepWindows, RandomDrop, WindowDrop
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
 from runtime.operators.top_n import TopN
@@ -33,6 +34,10 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.IStream: IStream,
     op.DStream: DStream,
     op.RStream: RStream,
+    op.WindowDrop: WindowDrop,
+    op.RandomDrop: RandomDrop,
+    op.KeepWindows: KeepWindows,
+    op.Hold: Hold,
     op.Output: Output,
 }
 """All but sources, which do nothing but pass on what is pushed into them."""

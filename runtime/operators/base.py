@@ -19,6 +19,7 @@ from runtime.chunks import Delta
 from runtime.expressions import compile_projection
 from runtime.stores import Stub
 from runtime.types import arrow_type
+from shedding.schedule import Schedule
 
 ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
 """Chunks by name, by the name of the piece of state that they belong to."""
@@ -47,7 +48,7 @@ class Context:
 
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
-    rows never both enter and leave at one instant.
+    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids.
     """
 
     clock: Clock
@@ -56,6 +57,7 @@ class Context:
     stubs: Mapping[str, Stub] = field(default_factory=dict)
     final_ends: frozenset[str] = frozenset()
     netted: frozenset[str] = frozenset()
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 class Operator:

@@ -29,6 +29,9 @@ class ChangeLog:
         self._agenda = Agenda()
         self._are_netted = are_netted
 
+    def __len__(self) -> int:
+        return len(self._agenda)
+
     @property
     def nbytes(self) -> int:
         return self._agenda.nbytes

@@ -1,0 +1,47 @@
+"""Service levels: what a registered query may lose when there is more input than can be processed.
+
+They are options of REGISTER QUERY .. WITH, and settings where these are left out. Nothing is shed for a query that did
+not ask for it. What a policy means, and where it fits, is known to the package `shedding` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cql.intervals import parse_interval
+from cql.settings import Settings
+
+OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept")
+"""The options of REGISTER QUERY .. WITH that make up a service level."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """What a query accepts.
+
+    `policy` is none, window or random; `max_gap` how many windows in a row may be missing; `weight` what an answer of
+    this query is worth beside those of others; `max_latency` the delay of answers, in seconds, from which on something
+    is to be shed; `seed` decides what is lost. With `accept_approximate`, answers may be wrong, not only missing.
+    """
+
+    policy: str = "none"
+    max_gap: int = 10
+    weight: float = 1.0
+    max_latency: float | None = None
+    seed: int = 0
+    accept_approximate: bool = False
+
+
+def service_level(options: Mapping[str, str], settings: Settings) -> ServiceLevel:
+    """Return the service level that options, which have been checked, and settings give."""
+    given = {key.casefold(): value for key, value in options.items()}
+    latency = given.get("max_latency", settings.max_latency).lower()
+    return ServiceLevel(
+        policy=given.get("shedding", settings.shedding).lower(),
+        max_gap=int(given.get("max_gap", settings.max_gap)),
+        weight=float(given.get("weight", settings.weight)),
+        max_latency=None if latency == "off" else parse_interval(latency).microseconds() / 1e6,
+        seed=settings.shedding_seed,
+        accept_approximate=given.get("accept", "subset").lower() == "approximate",
+    )

@@ -1,0 +1,131 @@
+"""Shedding: operators that leave out rows at the sources, and results of units of time that are lost.
+
+What lies between them works as always: at the instants of kept units everything that it needs is there. Verdicts come
+from the schedules of `shedding/schedule.py`; dropped rows still count as read, so that clocks do not miss them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from planner import operators as op
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, empty_batch
+from runtime.chunks import Delta
+from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.streams import ChangeLog, netted_changes
+from runtime.rows import row_codes
+from shedding.schedule import Schedule
+
+
+def rows_needed(needs: Sequence[op.Need], schedules: Mapping[str, Schedule], instants: Ints) -> Mask | None:
+    """Return which rows belong to a window of a kept unit of some schedule; None if all do."""
+    useless: Mask | None = None
+    if not len(instants):
+        return None
+    lowest, highest = int(instants.min()), int(instants.max())
+    for need in needs:
+        schedule, length = schedules[need.units.schedule], need.units.length
+        if not schedule.loses_any(-(-lowest // length), -(-(highest + need.size) // length) - 1):
+            return None
+        lost = schedule.all_lost(-(-instants // length), -(-(instants + need.size) // length) - 1)
+        useless = lost if useless is None else useless & lost
+    return None if useless is None else ~useless
+
+
+def rows_chosen(node: op.RandomDrop, schedules: Mapping[str, Schedule], columns: Columns, instants: Ints) -> Mask:
+    """Return which rows a random drop passes: rows that are equal at one instant have the same fate."""
+    units = node.units
+    fractions = schedules[units.schedule].fractions(-(-instants // units.length))
+    if not fractions.any():
+        return np.ones(len(instants), np.bool_)
+    seed = pa.array(np.full(len(instants), units.seed, np.int64))
+    codes = row_codes((seed, pa.array(instants), *columns), len(instants)).codes
+    return (codes >> np.uint64(11)).astype(np.float64) / 2.0**53 >= fractions
+
+
+class WindowDrop(Operator):
+    """Passes the rows that a kept unit needs."""
+
+    node: op.WindowDrop
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        needed = rows_needed(self.node.needs, self.context.schedules, batch.start)
+        return batch if needed is None else batch.filter(needed)
+
+
+class RandomDrop(Operator):
+    """Passes a share of the rows."""
+
+    node: op.RandomDrop
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if not len(batch):
+            return batch
+        return batch.filter(rows_chosen(self.node, self.context.schedules, batch.columns, batch.start))
+
+
+class KeepWindows(Operator):
+    """Passes the elements at instants of kept units."""
+
+    node: op.KeepWindows
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if not len(batch):
+            return batch
+        schedule = self.context.schedules[self.node.units.schedule]
+        return batch.filter(schedule.kept(unit_of(batch.start, self.node)))
+
+
+class Hold(Operator):
+    """Lets a relation change at the instants of kept units only.
+
+    Changes at lost instants wait for the next kept one, and those that cancel by then never happened.
+    """
+
+    node: op.Hold
+
+    def __init__(self, node: op.Hold, context: Context) -> None:
+        super().__init__(node, context)
+        self._changes = ChangeLog(are_netted=True)
+        self._schedule = context.schedules[node.units.schedule]
+
+    @property
+    def nbytes(self) -> int:
+        return self._changes.nbytes
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        self._changes.put(batch)
+        if not len(self._changes) or self.until == BEGINNING:
+            return empty_batch(self.types, self.until)
+        last = int(unit_of(np.array([self.until - 1]), self.node)[0])
+        taken = self._changes.take(self._settled(last))
+        if taken is None:
+            return empty_batch(self.types, self.until)
+        instants, weights, columns = taken
+        length, grain = self.node.units.length, self.node.grain
+        units = unit_of(instants, self.node)
+        kept = self._schedule.next_kept(units, last + 1)
+        instants = np.where(kept > units, (kept - 1) * length + grain, instants)
+        instants, weights, columns = netted_changes(instants, weights, columns)
+        return ChangeBatch(columns, instants, None, weights, self.until)
+
+    def _settled(self, last: int) -> int:
+        """Return the instant before which no change has to wait any longer, in or before the last unit so far."""
+        first_lost = self._schedule.lost_since(last)
+        if first_lost is None:
+            return self.until
+        return min((first_lost - 1) * self.node.units.length + self.node.grain, self.until)
+
+    def delta(self) -> dict[str, Delta]:
+        return self._changes.delta()
+
+    def load(self, chunks: ChunkSets) -> None:
+        self._changes.load(chunks, self.until)
+
+
+def unit_of(instants: Ints, node: op.KeepWindows | op.Hold) -> Ints:
+    """Return the units that instants belong to: what happens at a multiple of the grain lasts until the next one."""
+    return -(-(instants // node.grain * node.grain) // node.units.length)

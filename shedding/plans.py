@@ -1,0 +1,312 @@
+"""The shedder pass: puts drop operators into the plans of queries that ask for shedding.
+
+A query that sheds windows reads its streams through a `window-drop`, right above the source, and delivers through
+`keep-windows` or `hold`; one that sheds rows reads through a `random-drop`. Everything else stays as it was compiled.
+Queries that do not ask read the sources themselves and are never affected.
+
+All queries that shed windows of a stream share its window-drop, which passes what any of them needs, and so they share
+windows and aggregates above it as other queries do, whatever units each of them loses. It saves most if they lose the
+same ones. Queries that are compiled together agree on common units where that is sound (the paper's rule for fan-out);
+a query that comes later takes over the units of others as they are if they fit, and never changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import Any
+
+from cql import bound
+from cql.catalog import Catalog, QueryDef
+from cql.errors import Code, CqlError, fail
+from cql.intervals import Unit
+from cql.service import ServiceLevel, service_level
+from planner import operators as op
+from planner.explain.headlines import headline
+from planner.network import compile_definition
+from planner.plan import Plan, QueryPlan, combine, planned
+from shedding.demand import Cut, Step, cut, drops_early, formula, grain, sizes
+from shedding.schedule import Schedule
+
+SOUND_BELOW = (
+    op.Source,
+    op.Select,
+    op.Project,
+    op.BinaryJoin,
+    op.MJoin,
+    op.StreamJoin,
+    op.SemiJoin,
+    op.Union,
+    op.Intersect,
+    op.RStream,
+    op.Output,
+)
+"""Operators that make fewer rows of fewer rows, never other ones: of joins the inner ones, of windows the ranges."""
+
+
+@dataclass(frozen=True)
+class Shed:
+    """A query that sheds windows: what it was compiled to, and what its units would be if it were alone."""
+
+    plan: QueryPlan
+    level: ServiceLevel
+    steps: tuple[Step, ...]
+    own: Cut
+    tables: tuple[str, ...]
+    """The streams that lose rows."""
+
+    def sizes(self, length: int) -> dict[str, int]:
+        """Return how much of each source is needed, of those that lose rows; units have some length."""
+        return {source: size for source, size in sizes(self.steps, length).items() if size is not None}
+
+
+# Compiling
+
+
+def compile_registered(
+    definition: QueryDef,
+    share: bool = True,
+    *,
+    epoch: int = 0,
+    spread: bool = True,
+    known: Sequence[op.Units] = (),
+) -> QueryPlan:
+    """Compile a registered query with the drop operators that it asks for.
+
+    `known` are units of other queries, which it takes over if they fit.
+    """
+    compiled = compile_definition(definition, share, epoch=epoch, spread=spread)
+    return with_drops(compiled, service_level(definition.options, definition.settings), share, known)
+
+
+def compile_all(definitions: Iterable[QueryDef], share: bool = True) -> list[QueryPlan]:
+    """Compile queries that start together; those that shed agree on common units."""
+    levels = [(d, service_level(d.options, d.settings)) for d in definitions]
+    compiled = [(compile_definition(definition, share), level) for definition, level in levels]
+    known = agreed([profile(plan, level) for plan, level in compiled if level.policy == "window"])
+    return [with_drops(plan, level, share, known) for plan, level in compiled]
+
+
+def plan_of(catalog: Catalog) -> Plan:
+    """Return the common plan of all queries of a catalog, as they run."""
+    return combine(compile_all(catalog.queries.values()))
+
+
+def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: Sequence[op.Units] = ()) -> QueryPlan:
+    """Return the plan of a query with its drop operators; the same plan if it sheds nothing."""
+    match level.policy:
+        case "window":
+            return _with_window_drops(profile(plan, level), share, known)
+        case "random":
+            return _with_random_drops(plan, level, share)
+    return plan
+
+
+def schedules_of(plan: Plan) -> dict[str, Schedule]:
+    """Return schedules that lose nothing for all drop operators of a plan."""
+    return {
+        units.schedule: Schedule(units.length, units.batch, units.seed)
+        for operator in plan.operators
+        for units in units_of(operator)
+    }
+
+
+def units_of(operator: op.Operator) -> tuple[op.Units, ...]:
+    """Return the units that an operator goes by."""
+    match operator:
+        case op.WindowDrop():
+            return tuple(need.units for need in operator.needs)
+        case op.RandomDrop() | op.KeepWindows() | op.Hold():
+            return (operator.units,)
+    return ()
+
+
+def units_of_query(plan: Plan, query: str) -> op.Units | None:
+    """Return the units that a query of a plan loses, None if it sheds nothing."""
+    below = plan.below(plan.output(query))
+    own = (o.units for o in below if isinstance(o, op.RandomDrop | op.KeepWindows | op.Hold))
+    return next(own, None)
+
+
+# Agreeing on units
+
+
+def agreed(queries: Sequence[Shed]) -> list[op.Units]:
+    """Return units that queries of the same streams can have in common, as far as these drop rows early."""
+    groups: dict[tuple[tuple[str, ...], int], list[Shed]] = {}
+    for query in queries:
+        groups.setdefault((query.tables, query.level.seed), []).append(query)
+    return [units for group in groups.values() if (units := _common_units(group)) is not None]
+
+
+def _common_units(queries: Sequence[Shed]) -> op.Units | None:
+    length = lcm(*(query.own.length for query in queries))
+    batch = min(query.own.batch * query.own.length // length for query in queries)
+    size = max(size for query in queries for size in query.sizes(length).values())
+    if batch < 1 or not drops_early(size, length, batch):
+        return None
+    return _units(queries[0], Cut(length, batch))
+
+
+def _fits(query: Shed, units: op.Units) -> bool:
+    """Tell whether a query can lose the units of others: its windows fit into them, and its gap is kept."""
+    same = units.schedule == _units(query, Cut(units.length, units.batch)).schedule
+    whole = units.length % query.own.length == 0
+    return same and whole and units.batch * units.length <= query.own.batch * query.own.length
+
+
+def _units(query: Shed, chosen: Cut) -> op.Units:
+    return _named_units(query.tables, chosen, query.level.seed)
+
+
+def _named_units(tables: Sequence[str], chosen: Cut, seed: int, what: str = "") -> op.Units:
+    name = f"{what}{'+'.join(tables)}/{chosen.length}x{chosen.batch}" + (f"/{seed}" if seed else "")
+    return op.Units(schedule=name, length=chosen.length, batch=chosen.batch, seed=seed)
+
+
+# Shedding windows
+
+
+def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
+    """Return what there is to know about shedding windows of a query; raises if it has none that can be lost."""
+    operators = {operator.id: operator for operator in plan.operators}
+    steps = tuple(_step(operator, operators) for operator in plan.operators)
+    if not any(step.kind in ("window", "count") for step in steps):
+        raise _cannot(plan, "has no window that could be lost", "random")
+    sources = [operator for operator in plan.operators if isinstance(operator, op.Source)]
+    own = cut(steps, level.max_gap, _second(sources))
+    found = sizes(steps, own.length)
+    tables = sorted({source.table.casefold() for source in sources if found.get(source.id) is not None})
+    if not tables:
+        raise _cannot(plan, f"needs every row for ever, for: {_obstacle(plan, steps, operators)}", "random")
+    return Shed(plan, level, steps, own, tuple(tables))
+
+
+def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> QueryPlan:
+    units = next((each for each in known if _fits(query, each)), None) or _units(query, query.own)
+    needs = {
+        source: op.Need(units=units, size=size, formula=max(formula(query.steps, units.length), 1))
+        for source, size in query.sizes(units.length).items()
+    }
+    output = query.plan.operators[-1]
+    kind = op.KeepWindows if output.is_stream else op.Hold
+
+    def above(source: op.Source) -> op.Operator | None:
+        need = needs.get(source.id)
+        return None if need is None else _on(source, op.WindowDrop, needs=(need,))
+
+    return _rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
+
+
+def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
+    """Return an operator as a step of demand."""
+    inputs = tuple(edge.operator for edge in operator.inputs)
+    reads = [operators[name].is_stream for name in inputs]
+    match operator:
+        case op.Source():
+            kind = "stream" if operator.is_stream else "log" if operator.time is not None else "static"
+            return Step(operator.id, kind)  # type: ignore[arg-type]
+        case op.SeqWindow(window=bound.RangeSpec(ticks=ticks, slide=slide)):
+            return Step(operator.id, "window", inputs, ticks, slide)
+        case op.SeqWindow():
+            return Step(operator.id, "count", inputs)
+        case op.StreamJoin() if not reads[1]:
+            return Step(operator.id, "probe", inputs)
+        case op.IStream() | op.DStream() if not any(reads):
+            return Step(operator.id, "difference", inputs)
+        case op.RStream() if not any(reads):
+            slides = [tick.slide or 1 for tick in operator.clock]
+            return Step(operator.id, "contents", inputs, slide=None if operator.every_tick else gcd(*slides) or None)
+        case op.Select() | op.Project() | op.Output() if operator.is_stream:
+            return Step(operator.id, "same", inputs)
+    return Step(operator.id, "count" if any(reads) else "same", inputs)
+
+
+def _obstacle(plan: QueryPlan, steps: Sequence[Step], operators: Mapping[str, op.Operator]) -> str:
+    counting = next(step for step in steps if step.kind == "count")
+    return headline(operators[counting.name], operators)
+
+
+# Shedding rows
+
+
+def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
+    if not level.accept_approximate:
+        refuse_unsound(plan)
+    sources = [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
+    if not sources:
+        raise _cannot(plan, "reads no stream", None)
+    second = _second(sources)
+    tables = sorted({source.table.casefold() for source in sources})
+    units = _named_units(tables, Cut(second, 1), level.seed, "rows of ")
+
+    def above(source: op.Source) -> op.Operator | None:
+        return _on(source, op.RandomDrop, units=units) if source.is_stream else None
+
+    return _rebuilt(plan, share, above, None)
+
+
+def refuse_unsound(plan: QueryPlan) -> None:
+    """Raise if a query could answer with rows that are wrong, not only missing, when some of its input is missing."""
+    operators = {operator.id: operator for operator in plan.operators}
+    for operator in plan.operators:
+        ranges = isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec)
+        inner = not isinstance(operator, op.BinaryJoin) or operator.join == "inner"
+        if not ranges and not (isinstance(operator, SOUND_BELOW) and inner):
+            what = headline(operator, operators)
+            raise _cannot(plan, f"would get wrong answers, not only fewer, if rows were lost below: {what}", "window")
+
+
+# Rebuilding
+
+
+def _rebuilt(
+    plan: QueryPlan,
+    share: bool,
+    above: Callable[[op.Source], op.Operator | None],
+    below_output: tuple[type[op.Operator], Mapping[str, Any]] | None,
+) -> QueryPlan:
+    """Return a plan with operators above its sources and below its output; ids follow from what operators read."""
+    renamed: dict[str, str] = {}
+    made: dict[str, op.Operator] = {}
+
+    def add(operator: op.Operator, salt: str) -> op.Operator:
+        new = op.identified(operator, "" if share else f"{plan.name}:{salt}:")
+        return made.setdefault(new.id, new)
+
+    for operator in plan.operators:
+        inputs = tuple(e.model_copy(update={"operator": renamed[e.operator]}) for e in operator.inputs)
+        if isinstance(operator, op.Source):
+            made[operator.id] = operator
+            drop = above(operator)
+            renamed[operator.id] = operator.id if drop is None else add(drop, f"above {operator.id}").id
+            continue
+        if isinstance(operator, op.Output) and below_output is not None:
+            kind, more = below_output
+            shared = operator.model_dump(include={"is_stream", "placement", "level", "reason"})
+            last = add(kind(inputs=inputs, columns=made[inputs[0].operator].columns, **shared, **more), "last")
+            inputs = (op.Input(operator=last.id),)
+        renamed[operator.id] = add(operator.model_copy(update={"inputs": inputs}), operator.id).id
+    return planned(plan.name, made, share)
+
+
+def _on(source: op.Source, kind: type[op.Operator], **more: Any) -> op.Operator:
+    return kind(inputs=(op.Input(operator=source.id),), columns=source.columns, is_stream=True, **more)
+
+
+def _second(sources: Iterable[op.Source]) -> int:
+    """Return how many ticks of the clock of some sources a second has."""
+    time = next(source.time for source in sources if source.time is not None)
+    return Unit.SECOND.value // time.microseconds_per_tick
+
+
+def _cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:
+    """Return the error of a policy that does not fit a query; `other` is one that may."""
+    hints = {
+        "random": "shedding = 'random' loses single rows, where that is sound; 'none' loses nothing",
+        "window": "shedding = 'window' loses whole windows of time; accept = 'approximate' accepts wrong answers; "
+        "'none' loses nothing",
+        None: "shedding = 'none' loses nothing",
+    }
+    return fail(Code.CANNOT_SHED, f"the query '{plan.name}' {why}", hint=hints[other])
