@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cql.query import Run
     from runtime.formats import Rows
     from runtime.local import LocalRun
+    from runtime.losses import Loss
     from runtime.progress import Batch, Progress
     from runtime.spark.handing import Handing
     from runtime.spark.run import SparkRun
@@ -161,11 +162,16 @@ class Engine:
 
                 assert isinstance(outcome.request, Catalog), "TRY asks to run a catalog"
                 return try_query(outcome.request, self._all_data()).text()
+            case ast.Show(what="SHEDDING"):
+                from runtime.losses import losses_listing
+
+                return losses_listing(list(self.catalog.queries.values()), self._losses())
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
+                from shedding.plans import plan_of
 
                 assert outcome.request is not None and not isinstance(outcome.request, Catalog)
-                return explain_statement(form, outcome.request, self.catalog)
+                return explain_statement(form, outcome.request, lambda: plan_of(self.catalog))
         return outcome.listing
 
     def register(self, name: str, query: str, *, into: Callable[..., None] | None = None) -> Query:
@@ -362,6 +368,26 @@ class Engine:
         """Wait until everything that the sources have now is processed; instants that are open stay open."""
         if self._is_running and self._run:
             self._guarded(self._run.process_available)
+
+    def shed(self, name: str, fraction: float) -> None:
+        """Let a query lose a share of its windows, or of its rows, from now on; the others are not affected.
+
+        What counts is the next unit of time of which nothing has been read. With a fraction of 0 nothing is lost any
+        more; with 1, everything, whatever the gap that the query allows. Queries that lose the same units of time lose
+        them together.
+        """
+        if not 0 <= fraction <= 1:
+            raise fail(Code.BAD_OPTION_VALUE, f"the share to lose is between 0 and 1, not {fraction}")
+        query = self.catalog.query(name).name
+        if not self._is_local:
+            raise fail(
+                Code.NOT_AVAILABLE, "shedding by hand is not there on Spark yet", hint="Engine(local=True) has it"
+            )
+        run = cast("LocalRun", self._waiting_run())
+        run.shed(query, fraction)
+
+    def _losses(self) -> list[Loss]:
+        return cast("LocalRun", self._run).shedding() if self._run and self._is_local else []
 
     def refresh(self, name: str) -> None:
         """Read a static relation again, while the engine runs on Spark: queries see what has changed from now on."""

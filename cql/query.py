@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from runtime.batch import ChangeBatch
     from runtime.formats.keeping import Kept
     from runtime.local import LocalRun
+    from runtime.losses import Loss
     from runtime.spark.run import SparkRun
 
     Run: TypeAlias = LocalRun | SparkRun
@@ -179,6 +180,13 @@ class Query:
     def stats(self) -> list[dict[str, Any]]:
         """Return what the parts of the network that serve this query have done and hold."""
         return figures(self._engine._run, self.name)
+
+    def shedding(self) -> Loss | None:
+        """Return what this query has lost so far; None if it sheds nothing, or has not run.
+
+        Its `stretches` tell kept from lost instants, so that a window that is missing is not taken for an empty one.
+        """
+        return next((loss for loss in self._engine._losses() if loss.query == self.name), None)
 
     def plot(self) -> Figure:
         """Return a figure of what the query has yielded over time, and of the work of its part of the run."""

@@ -256,25 +256,17 @@ class Units(_Model):
     seed: int
 
 
-class Need(_Model):
-    """Which rows the kept units of a schedule need: those of the last `size` ticks up to the end of each.
+class WindowDrop(Operator):
+    """Passes the rows that kept units need: those of the last `size` ticks up to the end of each.
 
+    Passing more does no harm: where queries share it, its size is the largest of theirs, and not part of its id.
     `formula` is the size by the rule of the paper, which does not look at where windows line up.
     """
 
+    kind: Literal["window-drop"] = "window-drop"
     units: Units
     size: int
     formula: int
-
-
-class WindowDrop(Operator):
-    """Passes the rows that belong to a window of a kept unit, of any query that reads it.
-
-    Passing more does no harm, so `needs` are those of all its queries together, and not part of its id.
-    """
-
-    kind: Literal["window-drop"] = "window-drop"
-    needs: tuple[Need, ...]
 
 
 class RandomDrop(Operator):
@@ -373,7 +365,7 @@ def join_type(kind: JoinType) -> type[Operator]:
 
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
-    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "needs"})
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula"})
     for name in ("begins", "epoch"):
         if not content.get(name):
             content.pop(name, None)

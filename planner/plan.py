@@ -248,12 +248,10 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
 
 
 def _merged(known: op.Operator | None, operator: op.Operator) -> op.Operator:
-    """Return what two queries have in common: a drop operator serves the needs of both."""
-    if known is None:
-        return operator
+    """Return what two queries have in common: a drop operator passes what either needs."""
     if isinstance(known, op.WindowDrop) and isinstance(operator, op.WindowDrop):
-        return known.model_copy(update={"needs": tuple(dict.fromkeys((*known.needs, *operator.needs)))})
-    return known
+        return max(known, operator, key=lambda drop: (drop.size, drop.formula))
+    return known or operator
 
 
 def queues_between(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from cql.catalog import Catalog, QueryDef
 from planner import operators as op
 from planner.explain.headlines import headline
-from planner.network import Network
 from planner.plan import Plan
 from planner.state import Growth
+from shedding.plans import plan_of
 
 MOST_LINES = 8
 """How many lines a plan may take."""
@@ -34,7 +34,7 @@ _ORDER: tuple[Growth, ...] = ("constant", "relation", "window", "keys", "stream"
 
 def planned(catalog: Catalog) -> Plan:
     """Return the common plan of all queries of a catalog; raises if one of them has none."""
-    return Network.of_catalog(catalog).plan
+    return plan_of(catalog)
 
 
 def registered_lines(plan: Plan, query: QueryDef) -> list[str]:

@@ -100,7 +100,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
-    from planner.network import Network
+    from shedding.plans import plan_of
 
     source = Source(shown_name(options.file), "")
     try:
@@ -108,7 +108,7 @@ def _explain(options: argparse.Namespace, settings: Settings) -> int:
         catalog = _defined(source, settings)
         if options.query is not None:
             catalog.query(options.query)
-        print(Network.of_catalog(catalog).plan.explain(options.format, options.query).removesuffix("\n"))
+        print(plan_of(catalog).explain(options.format, options.query).removesuffix("\n"))
     except CqlError as error:
         return _report(error.within(source))
     return DONE

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from cql import ast
 from cql.catalog import Catalog, QueryDef
@@ -23,6 +23,7 @@ from repl.display import Display, complain
 if TYPE_CHECKING:
     from planner.plan import Plan
     from runtime.local import LocalRun
+    from runtime.losses import Loss
     from runtime.spark.run import SparkRun
     from runtime.statistics import Figures
 
@@ -61,6 +62,7 @@ class Script:
         self._started: list[QueryDef] = []
         self._starts = 0
         self._figures: list[Figures] = []
+        self._losses: list[Loss] = []
 
     def note_place(self, outcome: Outcome) -> None:
         """Remember where a definition says what a table is read from, or a query written to."""
@@ -83,11 +85,16 @@ class Script:
                 self.stop()
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
+                from shedding.plans import plan_of
 
                 assert outcome.request is not None and not isinstance(outcome.request, Catalog)
-                self._display.text(explain_statement(form, outcome.request, catalog))
+                self._display.text(explain_statement(form, outcome.request, lambda: plan_of(catalog)))
             case ast.Show(what="STATS"):
                 self._display.listing(self._statistics())
+            case ast.Show(what="SHEDDING"):
+                from runtime.losses import losses_listing
+
+                self._display.listing(losses_listing(list(catalog.queries.values()), self._losses))
         if outcome.listing is not None:
             self._display.listing(outcome.listing)
 
@@ -136,6 +143,8 @@ class Script:
         prints = any(query.sink is None or query.sink.format == "console" for query in queries)
         self._display.has_printed_results = prints and self.options.output == "table"
         self._figures += run.statistics()
+        if self.options.engine == "local":
+            self._losses += cast("LocalRun", run).shedding()
         for line in run.losses():
             complain(line)
 

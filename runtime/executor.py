@@ -149,6 +149,10 @@ class Executor:
         while self.step():
             pass
         self._measure_state()
+        if self.schedules:
+            behind = min(self._heartbeats.values())
+            for schedule in self.schedules.values():
+                schedule.forget_before(behind // schedule.length)
 
     def step(self) -> bool:
         """Process one chunk; return False if there is nothing to do."""

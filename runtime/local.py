@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType, TracebackType
@@ -27,9 +27,9 @@ from cql.query import MOST_KEPT
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
 from planner import operators as op
-from planner.network import compile_definition
 from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
+from runtime.clock import sources_of_queries
 from runtime.executor import Executor
 from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
@@ -37,10 +37,12 @@ from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
+from runtime.losses import Loss, losses_of
 from runtime.memory import Callback, CallbackWriter
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
+from shedding.plans import compile_all, units_of_query
 
 Table = StreamDef | RelationDef
 NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
@@ -199,6 +201,22 @@ class _Part:
             course=self._course.batches,
         )
 
+    def losses(self, queries: Iterable[QueryDef]) -> list[Loss]:
+        """Return what those of some queries that are here have lost."""
+        executor = self.executor
+        work = executor.statistics.operators
+        complete, clock = executor.complete_until(), executor.clock
+        spans: dict[str, tuple[int, int]] = {}
+        for name, sources in sources_of_queries(executor.plan).items():
+            firsts = [first for source in sources if (first := clock.sources[source].first) is not None]
+            last = min(complete[name] - 1, clock.last_instant(sources))
+            if firsts and last >= min(firsts):
+                spans[name] = min(firsts), last
+        own = [query for query in queries if query.name in executor.plan.queries]
+        return losses_of(
+            executor.plan, own, executor.schedules, lambda o: work[o].elements_in - work[o].elements_out, spans
+        )
+
     def _newest(self) -> int | None:
         return max((feed.newest for feed in self.feeds if feed.newest is not None), default=None)
 
@@ -243,7 +261,7 @@ class LocalRun:
         self._data = data
         self._live = live
         self._places = places
-        compiled = [self._compiled(query) for query in self._definitions.values()]
+        compiled = self._compiled()
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         self._parts = [_Part(Executor(combine(part), functions, policy=policy)) for part in by_clock(compiled)]
@@ -252,9 +270,11 @@ class LocalRun:
 
     # Building
 
-    def _compiled(self, query: QueryDef) -> QueryPlan:
-        with placed(self._places.get(("query", query.name.casefold()), NO_SPAN)):
-            return compile_definition(query, share=self._catalog.settings.sharing == "on")
+    def _compiled(self) -> list[QueryPlan]:
+        def at(query: QueryDef) -> AbstractContextManager[None]:
+            return placed(self._places.get(("query", query.name.casefold()), NO_SPAN))
+
+        return compile_all(self._definitions.values(), self._catalog.settings.sharing == "on", at)
 
     def _opened_feeds(self) -> dict[str, Feed]:
         feeds: dict[str, Feed] = {}
@@ -380,6 +400,16 @@ class LocalRun:
             self._pushed(table).heartbeat(instant)
             self._advance()
 
+    def shed(self, query: str, fraction: float) -> None:
+        """Lose a share of what a query can lose, from the next unit on of which nothing has been read."""
+        part = next(part for part in self._parts if query in part.executor.plan.queries)
+        units = units_of_query(part.executor.plan, query)
+        if units is None:
+            hint = "WITH (shedding = 'window') asks for it"
+            raise fail(Code.CANNOT_SHED, f"the query '{query}' does not shed anything", hint=hint)
+        with self._lock:
+            part.executor.schedules[units.schedule].decide(fraction)
+
     def finish(self) -> None:
         """End all sources, close the last instants and complete the results."""
         try:
@@ -459,6 +489,11 @@ class LocalRun:
                 ids = plan.part(query).ids
                 found += [each for each in part.executor.statistics_now().figures if each.name in ids]
         return found
+
+    def shedding(self) -> list[Loss]:
+        """Return what the queries that shed have lost."""
+        with self._lock:
+            return [loss for part in self._parts for loss in part.losses(self._definitions.values())]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""

@@ -176,7 +176,7 @@ def sizes(steps: Sequence[Step], length: int) -> dict[str, int | None]:
     aligned = ends <= MOST_ENDS
     tried = range(0, ends * length, length) if aligned else range(0, length, length)
     streams = [step.name for step in steps if step.kind == "stream"]
-    found: dict[str, int | None] = dict.fromkeys(streams, 0)
+    found: dict[str, int | None] = dict.fromkeys(streams, 1)
     for end in tried:
         needs = needed(steps, length, end, aligned=aligned)
         for name in streams:

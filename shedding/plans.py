@@ -4,15 +4,16 @@ A query that sheds windows reads its streams through a `window-drop`, right abov
 `keep-windows` or `hold`; one that sheds rows reads through a `random-drop`. Everything else stays as it was compiled.
 Queries that do not ask read the sources themselves and are never affected.
 
-All queries that shed windows of a stream share its window-drop, which passes what any of them needs, and so they share
-windows and aggregates above it as other queries do, whatever units each of them loses. It saves most if they lose the
-same ones. Queries that are compiled together agree on common units where that is sound (the paper's rule for fan-out);
-a query that comes later takes over the units of others as they are if they fit, and never changes them.
+Queries that lose the same units share the window-drop of a stream, which passes what any of them needs, and windows and
+aggregates above it as other queries do. Queries that are compiled together agree on common units where that is sound
+and lets rows be dropped early (the paper's rule for fan-out); a query that comes later takes over the units of others
+as they are if they fit, and never changes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Any
@@ -80,11 +81,26 @@ def compile_registered(
     return with_drops(compiled, service_level(definition.options, definition.settings), share, known)
 
 
-def compile_all(definitions: Iterable[QueryDef], share: bool = True) -> list[QueryPlan]:
-    """Compile queries that start together; those that shed agree on common units."""
-    levels = [(d, service_level(d.options, d.settings)) for d in definitions]
-    compiled = [(compile_definition(definition, share), level) for definition, level in levels]
-    known = agreed([profile(plan, level) for plan, level in compiled if level.policy == "window"])
+def compile_all(
+    definitions: Iterable[QueryDef],
+    share: bool = True,
+    at: Callable[[QueryDef], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> list[QueryPlan]:
+    """Compile queries that start together; those that shed agree on common units.
+
+    `at` is a context for what is done about one query, such as one that says in errors where it is.
+    """
+    compiled: list[tuple[QueryPlan, ServiceLevel]] = []
+    shed: list[Shed] = []
+    for definition in definitions:
+        level = service_level(definition.options, definition.settings)
+        with at(definition):
+            compiled.append((compile_definition(definition, share), level))
+            if level.policy == "window":
+                shed.append(profile(*compiled[-1]))
+            else:
+                with_drops(*compiled[-1], share)
+    known = agreed(shed)
     return [with_drops(plan, level, share, known) for plan, level in compiled]
 
 
@@ -106,27 +122,20 @@ def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
     """Return schedules that lose nothing for all drop operators of a plan."""
     return {
-        units.schedule: Schedule(units.length, units.batch, units.seed)
-        for operator in plan.operators
-        for units in units_of(operator)
+        units.schedule: Schedule(units.length, units.batch, units.seed) for units in (o.units for o in _shedding(plan))
     }
-
-
-def units_of(operator: op.Operator) -> tuple[op.Units, ...]:
-    """Return the units that an operator goes by."""
-    match operator:
-        case op.WindowDrop():
-            return tuple(need.units for need in operator.needs)
-        case op.RandomDrop() | op.KeepWindows() | op.Hold():
-            return (operator.units,)
-    return ()
 
 
 def units_of_query(plan: Plan, query: str) -> op.Units | None:
     """Return the units that a query of a plan loses, None if it sheds nothing."""
-    below = plan.below(plan.output(query))
-    own = (o.units for o in below if isinstance(o, op.RandomDrop | op.KeepWindows | op.Hold))
-    return next(own, None)
+    return next((operator.units for operator in _shedding(plan.part(query))), None)
+
+
+def _shedding(plan: Plan) -> Iterator[op.WindowDrop | op.RandomDrop | op.KeepWindows | op.Hold]:
+    """Yield the operators of a plan that go by units."""
+    for operator in plan.operators:
+        if isinstance(operator, op.WindowDrop | op.RandomDrop | op.KeepWindows | op.Hold):
+            yield operator
 
 
 # Agreeing on units
@@ -134,13 +143,20 @@ def units_of_query(plan: Plan, query: str) -> op.Units | None:
 
 def agreed(queries: Sequence[Shed]) -> list[op.Units]:
     """Return units that queries of the same streams can have in common, as far as these drop rows early."""
-    groups: dict[tuple[tuple[str, ...], int], list[Shed]] = {}
+    groups: list[list[Shed]] = []
     for query in queries:
-        groups.setdefault((query.tables, query.level.seed), []).append(query)
-    return [units for group in groups.values() if (units := _common_units(group)) is not None]
+        group = next((group for group in groups if _common_units([*group, query]) is not None), None)
+        if group is None:
+            groups.append([query])
+        else:
+            group.append(query)
+    return [units for group in groups if (units := _common_units(group)) is not None]
 
 
 def _common_units(queries: Sequence[Shed]) -> op.Units | None:
+    """Return the units of the paper's rule for fan-out; None if they are no use to these queries together."""
+    if len({(query.tables, query.level.seed) for query in queries}) > 1:
+        return None
     length = lcm(*(query.own.length for query in queries))
     batch = min(query.own.batch * query.own.length // length for query in queries)
     size = max(size for query in queries for size in query.sizes(length).values())
@@ -185,16 +201,13 @@ def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
 
 def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> QueryPlan:
     units = next((each for each in known if _fits(query, each)), None) or _units(query, query.own)
-    needs = {
-        source: op.Need(units=units, size=size, formula=max(formula(query.steps, units.length), 1))
-        for source, size in query.sizes(units.length).items()
-    }
+    needs, rule = query.sizes(units.length), formula(query.steps, units.length)
     output = query.plan.operators[-1]
     kind = op.KeepWindows if output.is_stream else op.Hold
 
     def above(source: op.Source) -> op.Operator | None:
-        need = needs.get(source.id)
-        return None if need is None else _on(source, op.WindowDrop, needs=(need,))
+        size = needs.get(source.id)
+        return None if size is None else _on(source, op.WindowDrop, units=units, size=size, formula=rule)
 
     return _rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
 

@@ -13,7 +13,8 @@ decision everything is kept. This module knows nothing of plans and rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-MOST_RUNS = 4096
-"""How many runs of lost units a schedule remembers, and sends to others."""
+KEPT_RUNS = 1024
+"""How many runs of lost units a schedule remembers although nobody will ask about them, to tell what was lost."""
 
 MOST_DECISIONS = 64
 """How many decisions it remembers."""
@@ -127,6 +128,8 @@ class Schedule:
     """How many units have been lost in all."""
     first_unit: int | None = None
     """The first unit that anybody has asked about."""
+    remembered_since: int | None = None
+    """The first unit of what is remembered, if some has been forgotten."""
     _debt: Compensation = field(init=False)
     _starts: Ints = field(init=False, compare=False, repr=False)
     _ends: Ints = field(init=False, compare=False, repr=False)
@@ -214,8 +217,15 @@ class Schedule:
             self.lost[-1] = Run(self.lost[-1].first, last)
         else:
             self.lost.append(Run(first, last))
-            if len(self.lost) > MOST_RUNS:
-                del self.lost[0]
+
+    def forget_before(self, unit: int) -> None:
+        """Learn that nobody will ask for verdicts on units before one any more."""
+        unneeded = bisect_left(self.lost, unit, key=lambda run: run.last)
+        surplus = min(unneeded, len(self.lost) - KEPT_RUNS)
+        if surplus > KEPT_RUNS:
+            self.remembered_since = self.lost[surplus].first
+            del self.lost[:surplus]
+            self._index()
 
     def _is_in_force(self, decision: Decision) -> bool:
         return self.next_unit is not None and decision.unit < self.next_unit
@@ -262,6 +272,24 @@ class Schedule:
         is_lost = (at >= 0) & (self._ends[at] > units)
         return np.minimum(np.where(is_lost, self._ends[at], units), before)
 
+    def runs(self, first: int, last: int) -> Iterator[tuple[Run, bool]]:
+        """Yield the runs of kept and lost units from one up to, not including, another, each with whether it is kept.
+
+        Of what was lost long ago nothing is remembered; then the runs begin later.
+        """
+        self.decide_until(last, first)
+        if self.remembered_since is not None:
+            first = max(first, self.remembered_since)
+        for run in self.lost:
+            begin, end = max(run.first, first), min(run.last, last)
+            if begin < end:
+                if first < begin:
+                    yield Run(first, begin), True
+                yield Run(begin, end), False
+                first = end
+        if first < last:
+            yield Run(first, last), True
+
     def fractions(self, units: Ints) -> npt.NDArray[np.float64]:
         """Return the share that is to be lost at each unit."""
         found = np.zeros(len(units))
@@ -282,6 +310,7 @@ class Schedule:
                 "seed": self.seed,
                 "next": self.next_unit,
                 "first": self.first_unit,
+                "since": self.remembered_since,
                 "debt": [self._debt.run, self._debt.owed],
                 "decisions": self.decisions,
                 "lost": self.lost,
@@ -306,6 +335,7 @@ class Schedule:
             [Run(*each) for each in values["lost"]],
             values["lost_units"],
             values["first"],
+            values["since"],
         )
         made._debt.run, made._debt.owed = values["debt"]
         return made

@@ -49,12 +49,12 @@ from cql.parsing.stream_script import is_stream_script
 from cql.session import Session
 from cql.source import Source
 from planner.explain.statement import explain_statement
-from planner.network import compile_definition
 from repl.cli import main
 from repl.display import Display
 from repl.editor import GOES_ON, PROMPT
 from repl.script import RunOptions, Script
 from repl.shell import TYPED, Shell
+from shedding.plans import compile_registered, plan_of
 from tests.worked_instants import BadTable, worked
 
 ROOT = Path(__file__).parent.parent
@@ -360,9 +360,9 @@ def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
     try:
         for outcome in Session(catalog).run(script, name):
             if isinstance(outcome.definition, QueryDef):
-                compile_definition(outcome.definition)
+                compile_registered(outcome.definition)
             if isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
-                printed.append(explain_statement(outcome.statement.form, outcome.request, catalog))
+                printed.append(explain_statement(outcome.statement.form, outcome.request, lambda: plan_of(catalog)))
     except CqlError as error:
         return error.within(source).render(), {diagnostic.code.text for diagnostic in error.diagnostics}
     return "\n".join(printed), set()

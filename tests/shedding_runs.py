@@ -1,4 +1,4 @@
-"""Runs queries that shed on the engine, and says what they should answer: the exact answer, restricted to kept instants.
+"""Runs queries that shed on the engine, and says what they should answer: the exact answer at kept instants.
 
 The judge is the definitional evaluator, on the query without shedding.
 """

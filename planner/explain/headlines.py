@@ -49,7 +49,7 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.RStream():
             return "r-stream at every tick" if operator.every_tick else "r-stream at elements and slides"
         case op.WindowDrop():
-            return "window-drop: passes rows of kept windows"
+            return f"window-drop: rows that kept units of {operator.units.schedule} need"
         case op.RandomDrop():
             return "random-drop: passes a share of all rows"
         case op.KeepWindows():

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cql.bound import Rel
-from cql.catalog import Catalog, QueryDef
+from cql.catalog import QueryDef
 from planner.explain import explain
 from planner.explain.rules import rules_text
-from planner.network import Network
 from planner.optimize import optimize
-from planner.plan import combine, compile_query
+from planner.plan import Plan, combine, compile_query
 
 Target = Rel | QueryDef | tuple[QueryDef, ...]
 
 
-def explain_statement(form: str, target: Target, catalog: Catalog) -> str:
+def explain_statement(form: str, target: Target, network: Callable[[], Plan]) -> str:
     """Return what EXPLAIN prints: a registered query is shown as part of the network it shares with others."""
     if form == "RULES":
         return _rules(target)
     if isinstance(target, Rel):
         return explain(combine([compile_query("query", target)]), form)
-    plan = Network.of_catalog(catalog).plan
-    return explain(plan, form, target.name if isinstance(target, QueryDef) else None)
+    return explain(network(), form, target.name if isinstance(target, QueryDef) else None)
 
 
 def _rules(target: Target) -> str:

@@ -10,6 +10,7 @@ from cql.intervals import TimeDomain, Unit
 from planner import operators as op
 from planner.costs import ASSUMED_RATE, estimate
 from planner.explain.headlines import headline, route_text
+from planner.explain.shedding import details
 from planner.text import expression_text
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def _tree(
     yield f"{first}{headline(operator, plan.by_id)}  #{operator.id}{cost}{shared}"
     synopses = [s for s in plan.synopses if s.operator == operator.id]
     bar = "│ " if operator.inputs else "  "
+    for line in details(plan, operator):
+        yield f"{rest}{bar}  {line}"
     for synopsis in synopses:
         yield f"{rest}{bar}  {_synopsis(plan, operator, synopsis)}"
     for at, edge in enumerate(operator.inputs):

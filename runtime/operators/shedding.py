@@ -6,7 +6,7 @@ from the schedules of `shedding/schedule.py`; dropped rows still count as read, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +20,15 @@ from runtime.rows import row_codes
 from shedding.schedule import Schedule
 
 
-def rows_needed(needs: Sequence[op.Need], schedules: Mapping[str, Schedule], instants: Ints) -> Mask | None:
-    """Return which rows belong to a window of a kept unit of some schedule; None if all do."""
-    useless: Mask | None = None
+def rows_needed(node: op.WindowDrop, schedules: Mapping[str, Schedule], instants: Ints) -> Mask | None:
+    """Return which rows belong to a window of a kept unit; None if all do."""
     if not len(instants):
         return None
+    schedule, length = schedules[node.units.schedule], node.units.length
     lowest, highest = int(instants.min()), int(instants.max())
-    for need in needs:
-        schedule, length = schedules[need.units.schedule], need.units.length
-        if not schedule.loses_any(-(-lowest // length), -(-(highest + need.size) // length) - 1):
-            return None
-        lost = schedule.all_lost(-(-instants // length), -(-(instants + need.size) // length) - 1)
-        useless = lost if useless is None else useless & lost
-    return None if useless is None else ~useless
+    if not schedule.loses_any(-(-lowest // length), -(-(highest + node.size) // length) - 1):
+        return None
+    return ~schedule.all_lost(-(-instants // length), -(-(instants + node.size) // length) - 1)
 
 
 def rows_chosen(node: op.RandomDrop, schedules: Mapping[str, Schedule], columns: Columns, instants: Ints) -> Mask:
@@ -52,7 +48,7 @@ class WindowDrop(Operator):
     node: op.WindowDrop
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        needed = rows_needed(self.node.needs, self.context.schedules, batch.start)
+        needed = rows_needed(self.node, self.context.schedules, batch.start)
         return batch if needed is None else batch.filter(needed)
 
 

@@ -1,0 +1,126 @@
+"""What queries lost: how much of their time was kept, which units were not, and how many rows never came in.
+
+Made from a plan, its schedules and the counters of its operators, of either engine. A consumer can tell from it whether
+an answer is missing because there was none or because its unit was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cql.catalog import QueryDef
+from cql.service import ServiceLevel, service_level
+from cql.session import Listing
+from planner import operators as op
+from planner.plan import Plan
+from shedding.plans import units_of_query
+from shedding.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Instants from a first to a last one, all of them of kept units or all of lost ones."""
+
+    first: int
+    last: int
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a query that sheds has lost so far.
+
+    `units` were begun, of which `lost_units` were lost, never more than `longest_gap` in a row; `stretches` has the
+    last of them, in ticks. `fraction` is what is being lost now, `wanted` what was last asked for; if its gap does not
+    allow that much, it is not `is_feasible`. `rows_dropped` counts rows that were read and never processed.
+    """
+
+    query: str
+    level: ServiceLevel
+    schedule: str
+    fraction: float
+    wanted: float
+    is_feasible: bool
+    units: int
+    lost_units: int
+    longest_gap: int
+    rows_dropped: int
+    stretches: tuple[Stretch, ...]
+
+
+def losses_of(
+    plan: Plan,
+    queries: Iterable[QueryDef],
+    schedules: Mapping[str, Schedule],
+    dropped: Callable[[str], int],
+    spans: Mapping[str, tuple[int, int]],
+) -> list[Loss]:
+    """Return what the queries of a plan that shed have lost.
+
+    `dropped` counts the rows that a drop operator left out; `spans` are the first instant of each query and the last
+    one that is complete.
+    """
+    found: list[Loss] = []
+    for query in queries:
+        units = units_of_query(plan, query.name)
+        if units is None:
+            continue
+        below = list(plan.below(plan.output(query.name)))
+        top = next((each for each in below if isinstance(each, op.KeepWindows | op.Hold)), None)
+        schedule = schedules[units.schedule]
+        stretches = _stretches(schedule, top, spans[query.name]) if top and query.name in spans else ()
+        lost = [each for each in stretches if not each.is_kept]
+        found.append(
+            Loss(
+                query=query.name,
+                level=service_level(query.options, query.settings),
+                schedule=units.schedule,
+                fraction=schedule.fraction,
+                wanted=schedule.wanted,
+                is_feasible=top is None or schedule.is_feasible,
+                units=sum(_units(each, units.length) for each in stretches),
+                lost_units=sum(_units(each, units.length) for each in lost),
+                longest_gap=max((_units(each, units.length) for each in lost), default=0),
+                rows_dropped=sum(dropped(o.id) for o in below if isinstance(o, op.WindowDrop | op.RandomDrop)),
+                stretches=stretches,
+            )
+        )
+    return found
+
+
+def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
+    """Return the kept and lost stretches of all units that have begun."""
+    length, grain = schedule.length, top.grain
+    first, last = (-(-(instant // grain * grain) // length) for instant in span)
+    return tuple(
+        Stretch((run.first - 1) * length + grain, (run.last - 1) * length + grain - 1, is_kept)
+        for run, is_kept in schedule.runs(first, last + 1)
+    )
+
+
+def _units(stretch: Stretch, length: int) -> int:
+    return (stretch.last - stretch.first + 1) // length
+
+
+def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listing:
+    """Return what SHOW SHEDDING shows: a line for each query that asks for shedding, figures if it has run."""
+    asked_for = ("query", "policy", "max gap", "weight", "max latency")
+    happened = ("units", "lost", "longest gap", "rows dropped", "fraction", "wanted", "schedule")
+    by_query = {loss.query: loss for loss in losses}
+    rows = []
+    for query in queries:
+        level = service_level(query.options, query.settings)
+        if level.policy == "none":
+            continue
+        latency = "off" if level.max_latency is None else f"{level.max_latency:g} s"
+        asked = (query.name, level.policy, str(level.max_gap), f"{level.weight:g}", latency)
+        loss = by_query.get(query.name)
+        rows.append((*asked, *(_figures(loss) if loss else ("",) * len(happened))))
+    return Listing((*asked_for, *happened), tuple(rows))
+
+
+def _figures(loss: Loss) -> tuple[str, ...]:
+    wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
+    counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
+    return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule)
