@@ -18,7 +18,7 @@ from shedding.schedule import Schedule
 from tests import engine_runs
 from tests.definition.evaluator import Element, Result
 
-STREAMS = "CREATE STREAM s (k INT, v INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, w INT, t INT) TIMESTAMP BY t;"
+STREAMS = "CREATE STREAM s (k INT, v INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, v INT, t INT) TIMESTAMP BY t;"
 TABLES = "CREATE RELATION names (k INT, n INT); CREATE RELATION prices (k INT, p INT, at INT, sgn STRING) "
 TABLES += "TIMESTAMP BY at SIGN BY sgn;"
 
