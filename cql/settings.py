@@ -115,12 +115,13 @@ class Settings(BaseModel):
             return type(self).model_validate(self.model_dump() | {name: value})
         except ValidationError as error:
             detail = error.errors()[0]
-            expected = detail.get("ctx", {}).get("expected")
-            hint = (
-                f"it takes {expected.replace(' or ', ', ')}"
-                if expected
-                else detail["msg"].removeprefix("Value error, ")
-            )
+            given = detail.get("ctx", {})
+            if "expected" in given:
+                hint = f"it takes {given['expected'].replace(' or ', ', ')}"
+            elif "ge" in given:
+                hint = f"it takes {type(self).values_of(name)}, not less than {given['ge']}"
+            else:
+                hint = detail["msg"].removeprefix("Value error, ")
             raise fail(Code.BAD_OPTION_VALUE, f"'{name}' cannot be {value!r}", value_span, hint=hint) from None
 
     @classmethod

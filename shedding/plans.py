@@ -27,7 +27,7 @@ from planner import operators as op
 from planner.explain.headlines import headline
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine, planned
-from shedding.demand import Cut, Step, cut, drops_early, formula, grain, sizes
+from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
 from shedding.schedule import Schedule
 
 SOUND_BELOW = (
@@ -191,11 +191,13 @@ def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
     if not any(step.kind in ("window", "count") for step in steps):
         raise _cannot(plan, "has no window that could be lost", "random")
     sources = [operator for operator in plan.operators if isinstance(operator, op.Source)]
-    own = cut(steps, level.max_gap, _second(sources))
+    own = cut(steps, level.max_gap, _second(sources)) if delivering(steps) else Cut(1, 1)
     found = sizes(steps, own.length)
     tables = sorted({source.table.casefold() for source in sources if found.get(source.id) is not None})
     if not tables:
-        raise _cannot(plan, f"needs every row for ever, for: {_obstacle(plan, steps, operators)}", "random")
+        counting = next(step.name for step in steps if step.kind == "count")
+        what = headline(operators[counting], operators)
+        raise _cannot(plan, f"needs every row for ever, for: {what}", "random")
     return Shed(plan, level, steps, own, tuple(tables))
 
 
@@ -236,20 +238,15 @@ def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
     return Step(operator.id, "count" if any(reads) else "same", inputs)
 
 
-def _obstacle(plan: QueryPlan, steps: Sequence[Step], operators: Mapping[str, op.Operator]) -> str:
-    counting = next(step for step in steps if step.kind == "count")
-    return headline(operators[counting.name], operators)
-
-
 # Shedding rows
 
 
 def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
-    if not level.accept_approximate:
-        refuse_unsound(plan)
     sources = [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
     if not sources:
         raise _cannot(plan, "reads no stream", None)
+    if not level.accept_approximate:
+        refuse_unsound(plan)
     second = _second(sources)
     tables = sorted({source.table.casefold() for source in sources})
     units = _named_units(tables, Cut(second, 1), level.seed, "rows of ")
@@ -263,7 +260,12 @@ def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> Que
 def refuse_unsound(plan: QueryPlan) -> None:
     """Raise if a query could answer with rows that are wrong, not only missing, when some of its input is missing."""
     operators = {operator.id: operator for operator in plan.operators}
+    affected: set[str] = set()
     for operator in plan.operators:
+        is_dropped = isinstance(operator, op.Source) and operator.is_stream
+        if not is_dropped and affected.isdisjoint(edge.operator for edge in operator.inputs):
+            continue
+        affected.add(operator.id)
         ranges = isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec)
         inner = not isinstance(operator, op.BinaryJoin) or operator.join == "inner"
         if not ranges and not (isinstance(operator, SOUND_BELOW) and inner):

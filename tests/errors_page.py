@@ -112,6 +112,10 @@ FIXES = {
         "Start from a new checkpoint, or stop the network that uses this one. A checkpoint of other queries can be "
         "adopted: `cql run --adopt` lets those that are the same go on, and the others begin anew."
     ),
+    Code.CANNOT_SHED: (
+        "Choose a policy that fits: whole windows are lost by queries over time ranges, single rows by queries that give "
+        "fewer answers for fewer rows and never other ones. `docs/shedding.md` says which fits where."
+    ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
@@ -119,6 +123,7 @@ ELSEWHERE = {
     Code.CANNOT_DECORRELATE: "tests of the planner",
     Code.CANNOT_PLAN: "tests of the planner",
     Code.UNBOUNDED_STATE: "tests of the planner",
+    Code.CANNOT_SHED: "tests of the shedder",
     Code.BAD_DATA: "tests of the readers",
     Code.BAD_FILE: "tests of the readers",
     Code.CANNOT_WRITE: "tests of the writers",
