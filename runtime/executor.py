@@ -64,7 +64,7 @@ class Executor:
         self.clock = clock_of(plan) if clock is None else clock
         self._static: dict[str, ChangeBatch] = {}
         self.stores, self.stubs = make_stubs(plan, self._types)
-        self.schedules = schedules_of(plan) if schedules is None else schedules
+        self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
         context = Context(
             self.clock, functions or {}, self._types, self.stubs, final_ends(plan), netted(plan), self.schedules
         )
@@ -246,6 +246,7 @@ class Executor:
             "stores": {name: store.length for name, store in self.stores.items()},
             "stubs": {name: [stub.seen, stub.told, stub.needed] for name, stub in self.stubs.items()},
             "results": {query: results.until for query, results in self._results.items()},
+            "schedules": {name: schedule.values() for name, schedule in self.schedules.items()},
         }
 
     def resume(self, position: Mapping[str, Any]) -> None:
@@ -256,6 +257,12 @@ class Executor:
             self._operators[name].heartbeats = list(position["ports"][name])
         for query in self._results.keys() & position["results"].keys():
             self._results[query].until = position["results"][query]
+        self.follow(position.get("schedules", {}))
+
+    def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on with schedules as others have them, as far as they are about operators that are here."""
+        for name in self.schedules.keys() & schedules.keys():
+            self.schedules[name] = Schedule.of(schedules[name])
 
     def rows_on_hold(self) -> dict[str, pa.RecordBatch | None]:
         """Return the rows that wait for a first instant to be known, None where there are none.

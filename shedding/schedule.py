@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -167,6 +167,10 @@ class Schedule:
         self.decisions = [*earlier[1 - MOST_DECISIONS :], decision]
         return decision
 
+    def first_open(self, instant: int, size: int) -> int:
+        """Return the first unit that needs nothing up to an instant, if each needs the `size` ticks up to its end."""
+        return -(-(instant + size) // self.length)
+
     def decide_until(self, unit: int, since: int | None = None) -> None:
         """Draw the verdicts of all units before one; `since` is the first of those that are asked about."""
         asked = unit - 1 if since is None else since
@@ -301,22 +305,24 @@ class Schedule:
 
     # Keeping
 
+    def values(self) -> dict[str, Any]:
+        """Return everything that is needed to go on, in another process as well, as JSON has it."""
+        return {
+            "length": self.length,
+            "batch": self.batch,
+            "seed": self.seed,
+            "next": self.next_unit,
+            "first": self.first_unit,
+            "since": self.remembered_since,
+            "debt": [self._debt.run, self._debt.owed],
+            "decisions": [list(each) for each in self.decisions],
+            "lost": [list(each) for each in self.lost],
+            "lost_units": self.lost_units,
+        }
+
     def to_json(self) -> str:
-        """Return everything that is needed to go on, in another process as well."""
-        return json.dumps(
-            {
-                "length": self.length,
-                "batch": self.batch,
-                "seed": self.seed,
-                "next": self.next_unit,
-                "first": self.first_unit,
-                "since": self.remembered_since,
-                "debt": [self._debt.run, self._debt.owed],
-                "decisions": self.decisions,
-                "lost": self.lost,
-                "lost_units": self.lost_units,
-            }
-        )
+        """Return its values as text."""
+        return json.dumps(self.values())
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -324,7 +330,7 @@ class Schedule:
         return cls.of(json.loads(text))
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Schedule:
+    def of(cls, values: Mapping[str, Any]) -> Schedule:
         """Return the schedule with some values of JSON."""
         made = cls(
             values["length"],

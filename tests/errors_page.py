@@ -113,8 +113,8 @@ FIXES = {
         "adopted: `cql run --adopt` lets those that are the same go on, and the others begin anew."
     ),
     Code.CANNOT_SHED: (
-        "Choose a policy that fits: whole windows are lost by queries over time ranges, single rows by queries that give "
-        "fewer answers for fewer rows and never other ones. `docs/shedding.md` says which fits where."
+        "Choose a policy that fits: whole windows are lost by queries over time ranges, single rows by queries that "
+        "give fewer answers for fewer rows and never other ones. `docs/shedding.md` says which fits where."
     ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }

@@ -7,7 +7,9 @@ far all sources are, without asking anybody.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,10 @@ from runtime.failures import UserFunctionFailed
 from runtime.fragments.layout import Edge, Layout, Router
 from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
+from runtime.operators.shedding import rows_passed
 from runtime.rows import changes, is_sorted
+from shedding.plans import schedules_of
+from shedding.schedule import Schedule
 
 Step = Callable[[ChangeBatch], ChangeBatch]
 
@@ -37,9 +42,24 @@ class FeedReader:
         self._edges = [edge for edge in layout.edges if edge.source in self._sources]
         self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
         self._steps: dict[str, Step] = {}
+        self._schedules = schedules_of(layout.plan)
+        self.dropped: Counter[str] = Counter()
+        """How many rows each drop operator has left out."""
         for operator in layout.plan.operators:
             if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
                 self._steps[operator.id] = step(operator, functions)
+            elif isinstance(operator, op.WindowDrop | op.RandomDrop):
+                self._steps[operator.id] = partial(self._drop, operator)
+
+    def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
+        """Leave out what schedules, as the driver has them, say from now on."""
+        for name in self._schedules.keys() & schedules.keys():
+            self._schedules[name] = Schedule.of(schedules[name])
+
+    def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
+        passed = rows_passed(operator, self._schedules, batch)
+        self.dropped[operator.id] += len(batch) - len(passed)
+        return passed
 
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""

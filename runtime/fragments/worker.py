@@ -168,6 +168,7 @@ class Worker:
                 source.has_ended = True
         if "resumed" in message:
             self._resume(message["resumed"])
+        self.executor.follow(message.get("schedules", {}))
 
     def _resume(self, tables: Iterable[str]) -> None:
         names = [name for table in tables for name in self._sources_of.get(table, ())]

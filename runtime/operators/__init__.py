@@ -10,7 +10,7 @@ from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
-from runtime.operators.shedding import Hold, KeepWindows, RandomDrop, WindowDrop
+from runtime.operators.shedding import Drop, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
 from runtime.operators.top_n import TopN
@@ -34,8 +34,8 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.IStream: IStream,
     op.DStream: DStream,
     op.RStream: RStream,
-    op.WindowDrop: WindowDrop,
-    op.RandomDrop: RandomDrop,
+    op.WindowDrop: Drop,
+    op.RandomDrop: Drop,
     op.KeepWindows: KeepWindows,
     op.Hold: Hold,
     op.Output: Output,

@@ -20,21 +20,24 @@ from runtime.rows import row_codes
 from shedding.schedule import Schedule
 
 
-def rows_needed(node: op.WindowDrop, schedules: Mapping[str, Schedule], instants: Ints) -> Mask | None:
-    """Return which rows belong to a window of a kept unit; None if all do."""
-    if not len(instants):
-        return None
-    schedule, length = schedules[node.units.schedule], node.units.length
-    lowest, highest = int(instants.min()), int(instants.max())
+def rows_passed(
+    node: op.WindowDrop | op.RandomDrop, schedules: Mapping[str, Schedule], batch: ChangeBatch
+) -> ChangeBatch:
+    """Return the rows of a source that a drop operator passes; they may come in any order."""
+    if not len(batch):
+        return batch
+    schedule = schedules[node.units.schedule]
+    if isinstance(node, op.RandomDrop):
+        return batch.filter(_chosen(node.units, schedule, batch.columns, batch.start))
+    length, lowest, highest = node.units.length, int(batch.start.min()), int(batch.start.max())
     if not schedule.loses_any(-(-lowest // length), -(-(highest + node.size) // length) - 1):
-        return None
-    return ~schedule.all_lost(-(-instants // length), -(-(instants + node.size) // length) - 1)
+        return batch
+    return batch.filter(~schedule.all_lost(-(-batch.start // length), -(-(batch.start + node.size) // length) - 1))
 
 
-def rows_chosen(node: op.RandomDrop, schedules: Mapping[str, Schedule], columns: Columns, instants: Ints) -> Mask:
-    """Return which rows a random drop passes: rows that are equal at one instant have the same fate."""
-    units = node.units
-    fractions = schedules[units.schedule].fractions(-(-instants // units.length))
+def _chosen(units: op.Units, schedule: Schedule, columns: Columns, instants: Ints) -> Mask:
+    """Return which rows are passed at random: rows that are equal at one instant have the same fate."""
+    fractions = schedule.fractions(-(-instants // units.length))
     if not fractions.any():
         return np.ones(len(instants), np.bool_)
     seed = pa.array(np.full(len(instants), units.seed, np.int64))
@@ -42,25 +45,13 @@ def rows_chosen(node: op.RandomDrop, schedules: Mapping[str, Schedule], columns:
     return (codes >> np.uint64(11)).astype(np.float64) / 2.0**53 >= fractions
 
 
-class WindowDrop(Operator):
-    """Passes the rows that a kept unit needs."""
+class Drop(Operator):
+    """Passes the rows that a kept unit needs, or a share of all rows."""
 
-    node: op.WindowDrop
-
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        needed = rows_needed(self.node, self.context.schedules, batch.start)
-        return batch if needed is None else batch.filter(needed)
-
-
-class RandomDrop(Operator):
-    """Passes a share of the rows."""
-
-    node: op.RandomDrop
+    node: op.WindowDrop | op.RandomDrop
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        if not len(batch):
-            return batch
-        return batch.filter(rows_chosen(self.node, self.context.schedules, batch.columns, batch.start))
+        return rows_passed(self.node, self.context.schedules, batch)
 
 
 class KeepWindows(Operator):
@@ -86,11 +77,14 @@ class Hold(Operator):
     def __init__(self, node: op.Hold, context: Context) -> None:
         super().__init__(node, context)
         self._changes = ChangeLog(are_netted=True)
-        self._schedule = context.schedules[node.units.schedule]
 
     @property
     def nbytes(self) -> int:
         return self._changes.nbytes
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self.context.schedules[self.node.units.schedule]
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         self._changes.put(batch)
