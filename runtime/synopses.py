@@ -88,8 +88,8 @@ def netted(plan: Plan) -> frozenset[str]:
     found: set[str] = set()
     for operator in plan.operators:
         match operator:
-            case op.Aggregate() | op.DuplicateEliminate() | op.Hold():
+            case op.Aggregate() | op.DuplicateEliminate():
                 found.add(operator.id)
-            case op.Select() if operator.inputs[0].operator in found:
+            case op.Select() | op.Hold() if operator.inputs[0].operator in found:
                 found.add(operator.id)
     return frozenset(found)

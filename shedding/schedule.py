@@ -155,6 +155,11 @@ class Schedule:
         """Tell whether the gap allows as much to be lost as is wanted, or everything is on purpose."""
         return self.wanted >= 1 or self.wanted <= most_lost(self.batch)
 
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing was ever decided, and nothing lost."""
+        return not self.decisions and not self.lost
+
     def decide(self, fraction: float, unit: int | None = None) -> Decision:
         """Lose a share of the units from one on, or from the first one that is not decided.
 

@@ -52,15 +52,16 @@ def run_shed(
 ) -> tuple[dict[str, Result], Executor]:
     """Return what queries answer if somebody decides now and then what to shed, and the executor at the end."""
     executor = Executor(plan, check=True, **options)  # type: ignore[arg-type]
-    step = executor.step
+    step, often = executor.step, rng.choice((0.02, 0.3))
 
     def deciding() -> bool:
-        if rng.random() < 0.3:
+        if rng.random() < often:
             decide(executor)
         return step()
 
     executor.step = deciding  # type: ignore[method-assign]
-    decide(executor)
+    if rng.random() < 0.7:
+        decide(executor)
     engine_runs.feed(executor, data, rng)
     found = engine_runs.results(executor, rng)
     return {query: Result(taken) for query, taken in found.items()}, executor

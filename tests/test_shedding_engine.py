@@ -250,12 +250,11 @@ def random_run(text: str, fraction: float, data: Elements) -> Result:
     catalog.execute(f"{STREAMS}REGISTER QUERY q AS {text} WITH (shedding = 'random')")
     plan = combine(compile_all(catalog.queries.values()))
 
-    def decide(executor: Executor) -> None:
-        for schedule in executor.schedules.values():
-            schedule.decide(fraction, -1000)
-
-    results, _ = run_shed(plan, {"s": data, "r": data}, Random(len(data)), decide)
-    return results["q"]
+    executor = Executor(plan, check=True)
+    (schedule,) = executor.schedules.values()
+    schedule.decide(fraction, -1000)
+    engine_runs.feed(executor, {"s": data, "r": data}, Random(len(data)))
+    return Result(engine_runs.results(executor, Random(0))["q"])
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,20 @@ from shedding.schedule import Schedule
 def rows_passed(
     node: op.WindowDrop | op.RandomDrop, schedules: Mapping[str, Schedule], batch: ChangeBatch
 ) -> ChangeBatch:
-    """Return the rows of a source that a drop operator passes; they may come in any order."""
+    """Return the rows of a source that a drop operator passes.
+
+    They may come in any order if the schedule is one that others decide about.
+    """
     if not len(batch):
         return batch
     schedule = schedules[node.units.schedule]
     if isinstance(node, op.RandomDrop):
         return batch.filter(_chosen(node.units, schedule, batch.columns, batch.start))
-    length, lowest, highest = node.units.length, int(batch.start.min()), int(batch.start.max())
+    length = node.units.length
+    if schedule.is_idle:
+        schedule.decide_until(-(-(int(batch.start[-1]) + node.size) // length), -(-int(batch.start[0]) // length))
+        return batch
+    lowest, highest = int(batch.start.min()), int(batch.start.max())
     if not schedule.loses_any(-(-lowest // length), -(-(highest + node.size) // length) - 1):
         return batch
     return batch.filter(~schedule.all_lost(-(-batch.start // length), -(-(batch.start + node.size) // length) - 1))
@@ -63,6 +70,9 @@ class KeepWindows(Operator):
         if not len(batch):
             return batch
         schedule = self.context.schedules[self.node.units.schedule]
+        if schedule.is_idle:
+            schedule.decide_until(int(unit_of(batch.start[-1:], self.node)[0]) + 1)
+            return batch
         return batch.filter(schedule.kept(unit_of(batch.start, self.node)))
 
 
@@ -98,8 +108,10 @@ class Hold(Operator):
         length, grain = self.node.units.length, self.node.grain
         units = unit_of(instants, self.node)
         kept = self._schedule.next_kept(units, last + 1)
-        instants = np.where(kept > units, (kept - 1) * length + grain, instants)
-        instants, weights, columns = netted_changes(instants, weights, columns)
+        waited = kept > units
+        if waited.any():
+            instants = np.where(waited, (kept - 1) * length + grain, instants)
+            instants, weights, columns = netted_changes(instants, weights, columns)
         return ChangeBatch(columns, instants, None, weights, self.until)
 
     def _settled(self, last: int) -> int:
