@@ -1,5 +1,11 @@
 """Load shedding: the policies and controllers that decide what a plan may drop, and when.
 
 May import `grammar`, `cql` and `planner`; must not know of `runtime`, `repl` or Spark.
-This part is not there yet.
+
+| module | what it is about |
+|---|---|
+| `schedule` | which units of time are lost: coins, gaps, decisions |
+| `demand` | which rows the kept units of a query need |
+| `plans` | the pass that puts drop operators into plans, and what does not fit |
+| `analysis` | what a lost share saves, by formulas |
 """
