@@ -402,7 +402,9 @@ class LocalRun:
 
     def shed(self, query: str, fraction: float) -> None:
         """Lose a share of what a query can lose, from the next unit on of which nothing has been read."""
-        part = next(part for part in self._parts if query in part.executor.plan.queries)
+        part = next((part for part in self._parts if query in part.executor.plan.queries), None)
+        if part is None:
+            raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
         units = units_of_query(part.executor.plan, query)
         if units is None:
             hint = "WITH (shedding = 'window') asks for it"

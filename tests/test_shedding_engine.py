@@ -395,6 +395,11 @@ def test_show_shedding_has_a_line_for_each_query_that_asks(engine: cql.Engine) -
         (lambda engine: engine.shed("exact", 0.5), "CANNOT_SHED", "the query 'exact' does not shed anything"),
         (lambda engine: engine.shed("exact", 1.5), "BAD_OPTION_VALUE", "between 0 and 1"),
         (lambda engine: engine.shed("other", 0.5), "UNKNOWN_QUERY", "there is no query 'other'"),
+        (
+            lambda engine: (engine.start(), engine.register("new", LOAD), engine.shed("new", 1.0)),
+            "BAD_DEFINITION",
+            "run",
+        ),
     ],
 )
 def test_what_cannot_be_shed(engine: cql.Engine, work: Callable[[cql.Engine], None], code: str, message: str) -> None:
