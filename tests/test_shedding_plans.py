@@ -84,6 +84,15 @@ def test_queries_that_start_together_agree_on_units() -> None:
     assert (drop.size, plan.users[drop.id]) == (7, ("a", "b"))
 
 
+def test_a_query_that_stays_alone_keeps_the_units_that_it_agreed_on() -> None:
+    catalog = catalog_of(a=shed(3, 2, 9), b=shed(3, 3, 4))
+    together, _ = compile_all(catalog.queries.values())
+    units = units_of_query(plan_of(catalog), "a")
+    assert units is not None
+    assert ids(compile_registered(catalog.queries["a"], known=[units])) == ids(together)
+    assert ids(compile_registered(catalog.queries["a"])) != ids(together)
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
