@@ -203,10 +203,14 @@ class Overhead:
     ratio: float
 
 
-def overhead(size: int, selectivity: float, rows: int, repeats: int) -> Overhead:
-    """Table 4: a filter and a tumbling aggregate on the real engine, with a share of 0."""
+def overhead(size: int, selectivity: float, rows: int, repeats: int, *, as_relation: bool = False) -> Overhead:
+    """Table 4: a filter and a tumbling aggregate on the real engine, with a share of 0; the median of several pairs.
+
+    What is compared is processor time: others use the machine as well. As a relation, the result passes a hold.
+    """
     catalog = Catalog()
-    text = f"SELECT Rstream(COUNT(*) AS n) FROM s {window(size, size)} WHERE v < {round(100 * selectivity)}"
+    item = "COUNT(*) AS n" if as_relation else "Rstream(COUNT(*) AS n)"
+    text = f"SELECT {item} FROM s {window(size, size)} WHERE v < {round(100 * selectivity)}"
     catalog.execute(f"{STREAM}REGISTER QUERY plain AS {text}; {query('shed', text, GAP)}")
     plain, shed = (combine([compile_registered(catalog.queries[name])]) for name in ("plain", "shed"))
     rng = np.random.default_rng(1)
@@ -271,8 +275,11 @@ def main() -> None:
         by_slide[f"{excess:.0%} predicted"] = [each.predicted for each in found]
     _table("Figure 13, slide of windows of 100: share of answers lost", "d", SLIDES, by_slide)
     for selectivity in (1.0, 0.5):
-        ratios = [overhead(size, selectivity, 1_000_000, 25).ratio for size in sizes]
-        _table(f"Table 4, throughput with a drop of nothing, selectivity {selectivity}", "w", sizes, {"ratio": ratios})
+        ratios = {
+            name: [overhead(size, selectivity, 1_000_000, 25, as_relation=form).ratio for size in sizes]
+            for name, form in (("stream", False), ("relation", True))
+        }
+        _table(f"Table 4, throughput with a drop of nothing, selectivity {selectivity}", "w", sizes, ratios)
     _plot("windrop_pipeline", "Pipeline of two aggregates", "excess load", EXCESSES, nested)
     _plot("windrop_fan_out", "Fan-out to (10,10) and (100,100)", "excess load", EXCESSES, first)
     _plot("windrop_slide", "Windows of 100, by slide", "slide", SLIDES, by_slide)
