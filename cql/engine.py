@@ -174,8 +174,12 @@ class Engine:
                 return explain_statement(form, outcome.request, lambda: plan_of(self.catalog))
         return outcome.listing
 
-    def register(self, name: str, query: str, *, into: Callable[..., None] | None = None) -> Query:
+    def register(
+        self, name: str, query: str, *, into: Callable[..., None] | None = None, **options: str | float
+    ) -> Query:
         """Register a query and return it; what it yields is kept for its `changes` and `snapshot`.
+
+        `options` are those of REGISTER QUERY .. WITH: `shedding="window"`, `max_gap=10`, `max_latency="5 seconds"`.
 
         With `into`, it goes to a function instead, which is called with the changes of each micro-batch and the id of
         that: on Spark with a DataFrame, as `foreachBatch` does, and at least once, under the same id; in this process
@@ -183,7 +187,8 @@ class Engine:
         """
         before = list(self.catalog.queries.values())
         try:
-            statement = ast.RegisterQuery(ast.Name(name), parse_query(query))
+            given = tuple(ast.Option(ast.Name(key), ast.String(str(value))) for key, value in options.items())
+            statement = ast.RegisterQuery(ast.Name(name), parse_query(query), given)
             self._session.run_statement(statement)
         except CqlError as error:
             raise error.within(Source(f"<{name}>", query)) from None
@@ -379,15 +384,10 @@ class Engine:
         if not 0 <= fraction <= 1:
             raise fail(Code.BAD_OPTION_VALUE, f"the share to lose is between 0 and 1, not {fraction}")
         query = self.catalog.query(name).name
-        if not self._is_local:
-            raise fail(
-                Code.NOT_AVAILABLE, "shedding by hand is not there on Spark yet", hint="Engine(local=True) has it"
-            )
-        run = cast("LocalRun", self._waiting_run())
-        run.shed(query, fraction)
+        self._waiting_run().shed(query, fraction)
 
     def _losses(self) -> list[Loss]:
-        return cast("LocalRun", self._run).shedding() if self._run and self._is_local else []
+        return self._run.shedding() if self._run else []
 
     def refresh(self, name: str) -> None:
         """Read a static relation again, while the engine runs on Spark: queries see what has changed from now on."""

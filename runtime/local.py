@@ -37,7 +37,7 @@ from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
-from runtime.losses import Loss, losses_of
+from runtime.losses import Loss, cannot_shed, losses_of
 from runtime.memory import Callback, CallbackWriter
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
@@ -407,8 +407,7 @@ class LocalRun:
             raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
         units = units_of_query(part.executor.plan, query)
         if units is None:
-            hint = "WITH (shedding = 'window') asks for it"
-            raise fail(Code.CANNOT_SHED, f"the query '{query}' does not shed anything", hint=hint)
+            raise cannot_shed(query)
         with self._lock:
             part.executor.schedules[units.schedule].decide(fraction)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cql.catalog import QueryDef
+from cql.errors import Code, CqlError, fail
 from cql.service import ServiceLevel, service_level
 from cql.session import Listing
 from planner import operators as op
@@ -101,6 +102,12 @@ def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[in
 
 def _units(stretch: Stretch, length: int) -> int:
     return (stretch.last - stretch.first + 1) // length
+
+
+def cannot_shed(query: str) -> CqlError:
+    """Return the error that a query that is to lose something did not ask for that."""
+    hint = "WITH (shedding = 'window') asks for it"
+    return fail(Code.CANNOT_SHED, f"the query '{query}' does not shed anything", hint=hint)
 
 
 def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listing:

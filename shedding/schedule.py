@@ -1,9 +1,10 @@
 """Verdicts: which units of time a query keeps and which it loses, and when that is decided.
 
 Follows section 4 of the sheet `papers/windrop.md`: one coin for each batch of `batch` units, lost with probability p;
-what a lost batch owes is paid as soon as no more than `batch` units in a row are lost by that. Coins are hashes of a
-seed and the absolute number of the batch, so that a schedule is a function of its decisions alone: whoever goes on
-from the same state draws the same verdicts, in any process, any number of times.
+where shedding sets in within a batch, one for the rest of it. What a lost batch owes is paid as soon as no more than
+`batch` units in a row are lost by that. Coins are hashes of a seed and the absolute number of the batch, so that a
+schedule is a function of its decisions alone: whoever goes on from the same state draws the same verdicts, in any
+process, any number of times.
 
 Unit u ends at u * length and is about the last `length` ticks up to there. Units are decided in order, when somebody
 first asks about them; a decision counts from the first unit that is not decided, or a later one. Before the first
@@ -83,10 +84,10 @@ class Compensation:
     run: int = 0
     owed: int = 0
 
-    def begin(self, is_lost: bool, fraction: float) -> None:
-        """Take in the coin of a batch; a debt that could never be paid does not grow for ever."""
+    def begin(self, is_lost: bool, fraction: float, units: int) -> None:
+        """Take in the coin for so many units; a debt that could never be paid does not grow for ever."""
         if is_lost:
-            self.owed += self.batch
+            self.owed += units
         if fraction > most_lost(self.batch):
             self.owed = min(self.owed, 2 * self.batch)
 
@@ -205,20 +206,27 @@ class Schedule:
         if decision.fraction == 0 and first == decision.unit:
             debt.owed = 0
         tossed, base = np.empty(0), 0
+        begins = first == decision.unit and self._fraction_before(first) == 0
         while first < last:
             if decision.fraction == 0 and debt.owed == 0:
                 debt.run = 0
                 return last
             number, into = divmod(first, self.batch)
-            if into == 0:
+            if into == 0 or begins:
+                begins = False
                 if not base <= number < base + len(tossed):
                     tossed, base = coins(self.seed, np.arange(number, number + _COINS)), number
-                debt.begin(bool(tossed[number - base] < decision.fraction), decision.fraction)
+                is_lost = bool(tossed[number - base] < decision.fraction)
+                debt.begin(is_lost, decision.fraction, self.batch - into)
             is_lost, count = debt.next(min(last, (number + 1) * self.batch) - first)
             if is_lost:
                 self._lose(first, first + count)
             first += count
         return last
+
+    def _fraction_before(self, unit: int) -> float:
+        """Return the fraction that was in force before a unit."""
+        return next((d.fraction for d in reversed(self.decisions) if d.unit < unit), 0.0)
 
     def _lose(self, first: int, last: int) -> None:
         self.lost_units += last - first
@@ -360,7 +368,7 @@ def verdicts(batch: int, are_lost: Sequence[bool]) -> list[bool]:
     """
     debt, kept = Compensation(batch), []
     for is_lost in are_lost:
-        debt.begin(is_lost, 0.0)
+        debt.begin(is_lost, 0.0, batch)
         left = batch
         while left:
             loses, count = debt.next(left)

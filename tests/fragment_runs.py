@@ -6,6 +6,7 @@ are thrown away at random and made again from what they saved, through bytes.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
+from runtime.batch import BEGINNING
 from runtime.fragments.layout import Layout, level_of
 from runtime.fragments.packing import (
     CONTROL,
@@ -27,6 +29,7 @@ from runtime.fragments.packing import (
     unpack_changes,
 )
 from runtime.fragments.reading import FeedReader
+from runtime.fragments.schedules import DecidedSchedules
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
 from tests.definition.evaluator import Element, Result
@@ -126,6 +129,7 @@ class FragmentRun:
         self._elements = {table: sorted(own, key=lambda element: element[0]) for table, own in data.items()}
         self._read: dict[str, int] = {}
         self._pieces: list[Piece] = []
+        self._newest = BEGINNING
         self._cluster: Cluster | None = None
         self.change(plan)
 
@@ -137,6 +141,7 @@ class FragmentRun:
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:
             self._cluster.go_on_from(before)
+        self.schedules = DecidedSchedules(plan)
         self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
         self._timed = {each.feed: each for each in plan.sources if each.time is not None}
 
@@ -152,21 +157,33 @@ class FragmentRun:
 
     def step(self) -> bool:
         """Run a micro-batch; return False if there is nothing left to read."""
-        batch: list[Piece] = []
+        batch = self._told_schedules()
         for feed, source in self._timed.items():
             first = self._read.get(feed, 0)
             part = self._elements[source.table][first:]
             part = part[: _cut(part, self._rng)]
             self._read[feed] = first + len(part)
+            self._newest = max([self._newest, *(element[0] for element in part)])
             batch += _read(self._readers[feed], source, part, len(self._pieces))
         self._run(batch)
+        if self._newest > BEGINNING:
+            self.schedules.read_until(self._newest, None)
         return any(self._read[feed] < len(self._elements[each.table]) for feed, each in self._timed.items())
+
+    def _told_schedules(self) -> list[Piece]:
+        """Return the schedules for all places, and let those who read know them."""
+        told = json.loads(json.dumps(self.schedules.for_tasks()))
+        for reader in self._readers.values():
+            reader.follow(told)
+        blob = pack_values({"schedules": told})
+        return [Piece(*place, CONTROL, "", "", 0, blob) for place in self.cluster.layout.places] if told else []
 
     def finish(self) -> dict[str, Result]:
         """Close the last instants, and return the results of all queries."""
         ended = pack_values({"ended": [each.table.casefold() for each in self._timed.values()]})
         assert self._cluster is not None
-        self._run([Piece(*place, CONTROL, "", "", 0, ended) for place in self._cluster.layout.places])
+        places = self._cluster.layout.places
+        self._run([*self._told_schedules(), *(Piece(*place, CONTROL, "", "", 0, ended) for place in places)])
         return {query: Result(_netted(self._pieces, query)) for query in self._plan.queries}
 
     def _run(self, batch: list[Piece]) -> None:

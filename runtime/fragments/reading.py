@@ -7,7 +7,6 @@ far all sources are, without asking anybody.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -43,8 +42,8 @@ class FeedReader:
         self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
         self._steps: dict[str, Step] = {}
         self._schedules = schedules_of(layout.plan)
-        self.dropped: Counter[str] = Counter()
-        """How many rows each drop operator has left out."""
+        self._shed: dict[str, list[int]] = {}
+        """How many rows drop operators have taken and passed, of what is being read."""
         for operator in layout.plan.operators:
             if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
                 self._steps[operator.id] = step(operator, functions)
@@ -58,16 +57,27 @@ class FeedReader:
 
     def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
-        self.dropped[operator.id] += len(batch) - len(passed)
+        self._shed[operator.id] = [len(batch), len(passed)]
         return passed
 
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        return self.pack_made(dict.fromkeys(self._sources, read), place)
+        self._shed = {}
+        return self._pack(dict.fromkeys(self._sources, read), place)
 
-    def pack_made(self, made: dict[str, ChangeBatch], place: str) -> Iterator[Piece]:
-        """Yield rows as pieces, given the sources or, if that has been done, what the operators make of them."""
+    def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
+        """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
+        self._shed = {}
+        return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
+
+    def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
+        for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
+            if isinstance(operator, op.WindowDrop):
+                rows = self._drop(operator, rows)
+        return rows
+
+    def _pack(self, made: dict[str, ChangeBatch], place: str) -> Iterator[Piece]:
         for edge in self._edges:
             batch = self._made(edge.producer, made)
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
@@ -77,6 +87,8 @@ class FeedReader:
     def time(self, instants: Ints, skipped: int, place: str) -> Iterator[Piece]:
         """Yield what is to be known everywhere about what was read: the instants, and how many rows were left out."""
         values: dict[str, Any] = {"count": len(instants), "skipped": skipped}
+        if self._shed:
+            values["shed"] = self._shed
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
         blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])

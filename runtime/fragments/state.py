@@ -28,6 +28,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
         "read": dict(worker.read),
         "skipped": dict(worker.skipped),
         "late": dict(worker.late),
+        "shed": dict(worker.shed),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
     return CheckpointDelta(put, frozenset(drop), {**executor.meta, "worker": position})
@@ -46,6 +47,7 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
     worker.entered = dict(position["entered"])
     for counted, known in ((worker.read, "read"), (worker.skipped, "skipped"), (worker.late, "late")):
         counted |= position[known]
+    worker.shed |= position["shed"]
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"
         kept = {name.removeprefix(prefix): chunk for name, chunk in chunks.items() if name.startswith(prefix)}

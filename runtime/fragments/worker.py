@@ -14,6 +14,7 @@ What else is to be known comes as control messages, which name tables:
 | `ended` | tables that have come to their end |
 | `resumed` | tables that had, and go on after all; instants that were closed stay closed |
 | `static` | the version of a static relation's contents that holds from now on |
+| `schedules` | which units of time are lost, by the ids of schedules |
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Worker:
         self.read: dict[str, int] = defaultdict(int)
         self.skipped: dict[str, int] = defaultdict(int)
         self.late: dict[str, int] = defaultdict(int)
+        self.shed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        """How many rows each drop operator has taken and passed."""
         self._static = static
         self._functions = functions
         self._edges = {edge.key: edge for edge in layout.into(fragment)}
@@ -138,6 +141,8 @@ class Worker:
             self._taken[piece.about] += values["count"]
             for name in self._fed_by[piece.about]:
                 self._note(name, values, instants)
+            for operator, counts in values.get("shed", {}).items():
+                self.shed[operator] = [a + b for a, b in zip(self.shed[operator], counts, strict=True)]
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
@@ -300,11 +305,13 @@ class Worker:
             "read": self.read,
             "skipped": self.skipped,
             "late": late,
+            "first": min((each.first for each in self.clock.sources.values() if each.first is not None), default=None),
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),
             "work": self._work_done(),
             "held": self._state_held(),
             "until": self.executor.complete_until(),
+            "shed": dict(self.shed),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, empty_batch
-from runtime.chunks import Delta
+from runtime.chunks import Chunks, Delta
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.streams import ChangeLog, netted_changes
 from runtime.rows import row_codes
@@ -87,6 +87,8 @@ class Hold(Operator):
     def __init__(self, node: op.Hold, context: Context) -> None:
         super().__init__(node, context)
         self._changes = ChangeLog(are_netted=True)
+        self._taken = Chunks()
+        """The instant before which no change waits any longer, as state."""
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +103,10 @@ class Hold(Operator):
         if not len(self._changes) or self.until == BEGINNING:
             return empty_batch(self.types, self.until)
         last = int(unit_of(np.array([self.until - 1]), self.node)[0])
-        taken = self._changes.take(self._settled(last))
+        settled = self._settled(last)
+        self._taken.clear()
+        self._taken.append(pa.record_batch([pa.array([settled])], names=["settled"]))
+        taken = self._changes.take(settled)
         if taken is None:
             return empty_batch(self.types, self.until)
         instants, weights, columns = taken
@@ -122,10 +127,12 @@ class Hold(Operator):
         return min((first_lost - 1) * self.node.units.length + self.node.grain, self.until)
 
     def delta(self) -> dict[str, Delta]:
-        return self._changes.delta()
+        return {**self._changes.delta(), "taken": self._taken.delta()}
 
     def load(self, chunks: ChunkSets) -> None:
-        self._changes.load(chunks, self.until)
+        self._taken.load(chunks.get("taken", {}))
+        settled = [chunk.column(0)[0].as_py() for chunk in self._taken]
+        self._changes.load(chunks, settled[-1] if settled else BEGINNING)
 
 
 def unit_of(instants: Ints, node: op.KeepWindows | op.Hold) -> Ints:

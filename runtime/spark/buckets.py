@@ -16,10 +16,11 @@ import pandas as pd
 
 from runtime.failures import UserFunctionFailed, explained
 from runtime.fragments.layout import level_of
-from runtime.fragments.packing import RESULTS, Piece, bytes_batch
+from runtime.fragments.packing import CONTROL, RESULTS, Piece, bytes_batch, pack_values
 from runtime.fragments.state import load_worker
 from runtime.fragments.worker import Worker
 from runtime.spark.homes import Done, Name, home
+from runtime.spark.schedules import schedules_now
 from runtime.spark.sources import carrying
 from runtime.spark.task import Task
 
@@ -61,6 +62,9 @@ def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.Data
         yield from frames
         return
     pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
+    schedules = schedules_now()
+    if schedules is not None:
+        pieces.append(Piece(fragment, bucket, CONTROL, "", "", 0, pack_values({"schedules": schedules})))
     done = _done(task, (task.network, fragment, bucket), state, pieces)
     state.save(done)
     made = pd.DataFrame(done.sent, columns=list(Piece._fields))

@@ -27,6 +27,7 @@ from runtime.failures import callers
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
+from runtime.losses import Loss
 from runtime.progress import Progress
 from runtime.rows import is_sorted, order_by
 from runtime.spark.control import Control
@@ -40,11 +41,13 @@ from runtime.spark.progress import Counters
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sent import Sent
+from runtime.spark.shedding import Shedder
 from runtime.spark.sources import SourceFrame, carrying
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.statistics import Figures
+from shedding.plans import schedules_of
 
 
 class Job:
@@ -65,6 +68,7 @@ class Job:
         self._dry: set[str] = set()
         """The tables that do not always have more."""
         self._idle_watch: IdleWatch | None = None
+        self._shedder: Shedder | None = None
         self.counters = counters
 
     # Running
@@ -75,6 +79,8 @@ class Job:
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self.counters.begin(record.plan)
+        sheds = bool(schedules_of(record.plan))
+        self._shedder = Shedder(self._folder / "shedding", record.plan, definitions) if sheds else None
         saved = Record.load(self._folder)
         told = {} if saved is None else saved.static
         static = self._static.contents(self._spark, record.plan.sources, definitions, told)
@@ -191,6 +197,16 @@ class Job:
         """Return what is known of sources, operators, synopses and stores."""
         return self.counters.figures()
 
+    def shed(self, query: str, fraction: float) -> bool:
+        """Lose a share of what a query can lose, whatever the load; tell whether it can lose anything."""
+        return self._shedder is not None and self._shedder.shed(query, fraction)
+
+    def shedding(self) -> list[Loss]:
+        """Return what the queries that shed have lost."""
+        if self._shedder is None:
+            return []
+        return self._shedder.losses(self.counters.progress(), self.counters.shed(), self.counters.first)
+
     def losses(self) -> list[str]:
         """Return a line for each table of which rows came too late or could not be read."""
         progress = self.progress()
@@ -248,6 +264,8 @@ class Job:
         started = perf_counter()
         self._control.remove_before(self._told_lately[0])
         self._told_lately = (self._told_lately[1], self.counters.told)
+        if self._shedder is not None:
+            self._shedder.begin(batch_id, self._spark.sparkContext)
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):
@@ -260,6 +278,8 @@ class Job:
             self._delivery.deliver(batch_id, results)
         rows_out = {query: len(batch) for query, batch in results.items()}
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
+        if self._shedder is not None:
+            self._shedder.done(self.counters.progress(), self.counters.shed())
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:

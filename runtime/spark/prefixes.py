@@ -102,7 +102,8 @@ def prefixed(
 def steps_of(operators: Iterable[op.Operator]) -> tuple[Column, list[Column]] | None:
     """Return the condition and the columns of a chain of operators, source first; None if Spark has none.
 
-    A column is that of a row for which the condition holds.
+    A column is that of a row for which the condition holds. A `window-drop` among them is left to those who know what
+    is lost: it goes by instants alone.
     """
     source, *chain = operators
     columns: list[Column] = [f.col(f"c{at}") for at in range(len(source.columns))]
@@ -119,4 +120,6 @@ def steps_of(operators: Iterable[op.Operator]) -> tuple[Column, list[Column]] | 
                 columns = [column for column in made if column is not None]
                 if len(columns) < len(made):
                     return None
+            case op.RandomDrop():
+                return None
     return condition, columns

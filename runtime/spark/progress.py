@@ -28,6 +28,8 @@ class Counters:
         self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         """Of each source, the late rows that each bucket of a fragment has seen."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        self._shed: dict[str, list[int]] = {}
+        """How many rows each drop operator has taken and passed."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
         self._course = Course(part)
@@ -41,6 +43,8 @@ class Counters:
         self._closed: dict[str, int] = {}
         self._until: dict[str, int] = {}
         """Of each query, the instant before which its results are complete."""
+        self.first: int | None = None
+        """The first instant that was read."""
         self.told = ""
         """The last control message that has taken effect."""
 
@@ -86,6 +90,8 @@ class Counters:
         for what in ("read", "skipped"):
             for source, count in values[what].items():
                 self._counts[what][source] = max(self._counts[what][source], count)
+        for operator, counts in values.get("shed", {}).items():
+            self._shed[operator] = max(self._shed.get(operator, counts), counts)
         fragment, _, bucket = values["place"].rpartition("/")
         for source, count in values["late"].items():
             self._late[source][fragment, bucket] = count
@@ -93,6 +99,8 @@ class Counters:
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
+        if values.get("first") is not None:
+            self.first = min(values["first"] if self.first is None else self.first, values["first"])
         if values["newest"] is not None:
             self._newest = max(self._newest or values["newest"], values["newest"])
         if values["closed"] > BEGINNING:
@@ -105,6 +113,11 @@ class Counters:
         """Return the elements and bytes of a part of the network, in all places together."""
         places = self._held[name].values() if name in self._held else ()
         return sum(elements for elements, _ in places), sum(nbytes for _, nbytes in places)
+
+    def shed(self) -> dict[str, list[int]]:
+        """Return how many rows each drop operator has taken and passed."""
+        with self._lock:
+            return dict(self._shed)
 
     def rows_in(self) -> dict[str, int]:
         """Return how many rows of each table have been read."""
@@ -167,6 +180,7 @@ class Counters:
                 )
             case "operator":
                 batches, taken, made, seconds = self._work[name]
+                taken, made = self._shed.get(name, (taken, made))
                 return replace(
                     figures,
                     batches=int(batches),

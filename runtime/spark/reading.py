@@ -12,6 +12,7 @@ from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import FeedReader
 from runtime.spark.prefixes import PrefixReader
+from runtime.spark.schedules import schedules_now
 from runtime.spark.sent import Sent
 from runtime.spark.sources import PartReader, carrying
 from runtime.spark.task import Task
@@ -27,7 +28,7 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = sent.get()
-        reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
+        reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
@@ -48,7 +49,7 @@ def read_prefixed(sent: Sent[Task], feed: str, table: str, rows: PrefixReader) -
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = sent.get()
-        reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
+        reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             for number, read in enumerate(rows.reads(batches)):
@@ -75,6 +76,13 @@ def read_control(sent: Sent[Task]) -> Arrow:
                 )
 
     return pack
+
+
+def _reader(task: Task, feed: str) -> FeedReader:
+    """Return the reader that this process has for a feed; it knows what is lost in this micro-batch."""
+    reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
+    reader.follow(schedules_now() or {})
+    return reader
 
 
 def _as_batches(task: Task, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:

@@ -19,11 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
+from cql.service import service_level
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
 from runtime.formats.result_files import writing
 from runtime.fragments.layout import Layout
+from shedding.plans import compile_all, compile_registered, units_of_query
 
 FORMAT_VERSION = 1
 
@@ -38,6 +40,8 @@ class Member(BaseModel):
     meaning: str
     epoch: int = 0
     spread: bool = True
+    units: op.Units | None = None
+    """The units of time that it loses, if it sheds."""
 
 
 class Record(BaseModel):
@@ -123,10 +127,10 @@ class Change:
 def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
     """Return the network of some queries, those that it had before with the state that they have."""
     share = catalog.settings.sharing == "on"
-    found = {query.name: _meaning(catalog, compile_definition(query, share)) for query in queries}
+    found = {query.name: _meaning(catalog, query, compile_definition(query, share)) for query in queries}
     if before is None:
-        plan = combine(compile_definition(query, share) for query in queries)
-        members = {name: Member(meaning=meaning) for name, meaning in found.items()}
+        plan = combine(compile_all(queries, share))
+        members = {name: Member(meaning=meaning, units=units_of_query(plan, name)) for name, meaning in found.items()}
         stages = Layout(plan, buckets).levels
         return Change(Record(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found))
     epoch = before.epochs + 1
@@ -134,15 +138,19 @@ def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef]
     for query in queries:
         known = before.queries.get(query.name)
         if known is not None and known.meaning == found[query.name]:
-            plans.append(compile_definition(query, share, epoch=known.epoch, spread=known.spread))
+            own = [] if known.units is None else [known.units]
+            plans.append(compile_registered(query, share, epoch=known.epoch, spread=known.spread, known=own))
             members[query.name] = known
             continue
-        compiled, spread = compile_definition(query, share, epoch=epoch), True
+        others = [member.units for member in members.values() if member.units is not None]
+        compiled, spread = compile_registered(query, share, epoch=epoch, known=others), True
         if Layout(combine([compiled]), before.buckets).levels > before.stages:
-            compiled, spread = compile_definition(query, share, epoch=epoch, spread=False), False
+            compiled = compile_registered(query, share, epoch=epoch, spread=False, known=others)
+            spread = False
             squeezed.append(query.name)
         plans.append(compiled)
-        members[query.name] = Member(meaning=found[query.name], epoch=epoch, spread=spread)
+        units = units_of_query(combine([compiled]), query.name)
+        members[query.name] = Member(meaning=found[query.name], epoch=epoch, spread=spread, units=units)
     record = before.model_copy(
         update={
             "queries": members,
@@ -174,11 +182,13 @@ def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
     return f"table_{digest[:16]}{again}"
 
 
-def _meaning(catalog: Catalog, compiled: QueryPlan) -> str:
-    """Return a text that is the same for queries that mean the same: their operators, and what they read."""
+def _meaning(catalog: Catalog, query: QueryDef, compiled: QueryPlan) -> str:
+    """Return a text that is the same for queries that mean the same: their operators, what they read, and may lose."""
     tables = sorted({each.table for each in compiled.operators if isinstance(each, op.Source)})
     read = [source_name(catalog.table(name)) for name in tables]  # type: ignore[arg-type]
-    content = json.dumps([sorted(each.id for each in compiled.operators), read])
+    level = service_level(query.options, query.settings)
+    lost = [level.policy, level.max_gap, level.seed] if level.policy != "none" else []
+    content = json.dumps([sorted(each.id for each in compiled.operators), read, *lost])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

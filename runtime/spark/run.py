@@ -24,12 +24,14 @@ from cql import bound
 from cql.catalog import Catalog, External, QueryDef, StreamDef
 from cql.errors import Code, fail
 from cql.query import MOST_KEPT
+from cql.service import service_level
 from planner.network import compile_definition
 from runtime.failures import NOWHERE, Places
 from runtime.formats import Rows
 from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
+from runtime.losses import Loss, cannot_shed
 from runtime.progress import PART_NAMES, Progress
 from runtime.spark.clusters import checkpoint_folder, prepare
 from runtime.spark.definitions import Definitions, opened_source
@@ -143,6 +145,8 @@ class SparkRun:
         return parts
 
     def _native_stream(self, query: QueryDef, definitions: Definitions) -> StreamDef | None:
+        if service_level(query.options, query.settings).policy != "none":
+            return None
         return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
 
     def _notes(self, planned: Mapping[str, tuple[Change, Definitions]]) -> list[str]:
@@ -397,6 +401,17 @@ class SparkRun:
                 ids = plan.part(query).ids
                 found += [each for each in self._jobs[part].statistics() if each.name in ids]
         return found
+
+    def shed(self, query: str, fraction: float) -> None:
+        """Lose a share of what a query can lose, from the next unit on of which nothing has been read."""
+        if not self.has(query):
+            raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
+        if not any(isinstance(job, Job) and job.shed(query, fraction) for job in self._jobs.values()):
+            raise cannot_shed(query)
+
+    def shedding(self) -> list[Loss]:
+        """Return what the queries that shed have lost."""
+        return [loss for job in self._jobs.values() if isinstance(job, Job) for loss in job.shedding()]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""

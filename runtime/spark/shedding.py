@@ -1,0 +1,205 @@
+"""Shedding on Spark: decides before each micro-batch what is lost, writes it down, and tells the tasks.
+
+A decision is in the checkpoint before the micro-batch that it is for, and is read from there when that one is repeated:
+the same units are lost again. Tasks find it as a local property of the micro-batch, wherever they run. A decision is
+about units of which nothing has been read: verdicts that somebody has gone by never change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from cql.catalog import StreamDef
+from cql.intervals import TimeDomain
+from cql.service import service_level
+from planner import operators as op
+from planner.plan import Plan
+from runtime.formats.result_files import sync, writing
+from runtime.fragments.schedules import DecidedSchedules
+from runtime.losses import Loss, losses_of
+from runtime.progress import Progress
+from runtime.spark.definitions import Definitions
+from runtime.spark.schedules import tell_tasks
+from shedding.control import Controller, Observed, Share
+from shedding.plans import units_of_query
+from shedding.schedule import most_lost
+
+KEPT_FILES = 20
+"""Decisions for how many micro-batches are kept."""
+
+LONGEST_LAG = 3600.0
+"""Streams that are further behind the clock on the wall are not of now: what waits is not known from their instants."""
+
+UNBOUNDED_LATENCY = 10.0
+"""The delay of answers, in seconds, that is aimed at where nobody has said one."""
+
+
+class Shedder:
+    """The schedules of a network, and what is decided about them."""
+
+    def __init__(self, folder: Path, plan: Plan, definitions: Definitions) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._queries = list(definitions.queries)
+        self._schedules = DecidedSchedules(plan)
+        self._controller = Controller()
+        self._asked: dict[str, float] = {}
+        """Fractions that somebody asked for by hand."""
+        self._delay = _longest_delay(definitions, plan)
+        self._rate = 0.0
+        """How many rows come in a second, of late."""
+        self._last: Progress | None = None
+        self._rows_before: dict[str, tuple[int, int]] = {}
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._load_last()
+
+    # What the job calls
+
+    def begin(self, batch_id: int, context: SparkContext) -> None:
+        """Decide about a micro-batch, or find what was decided before, and tell its tasks."""
+        path = self._folder / f"{batch_id:010}.json"
+        if path.exists():
+            self._take_over(json.loads(path.read_text()))
+        else:
+            self._decide()
+            self._write(path)
+        tell_tasks(context, self._schedules.for_tasks())
+
+    def done(self, progress: Progress, dropped: Mapping[str, Sequence[int]]) -> None:
+        """Learn from a micro-batch that is done."""
+        batch = progress.course[-1] if progress.course else None
+        taken, kept = self._grown(dropped)
+        if batch is not None and batch.rows_in:
+            self._controller.observe(Observed(batch.rows_in, batch.rows_in - taken + kept, batch.seconds))
+            self._follow_rate(progress, batch.rows_in, batch.seconds)
+        self._last = progress
+        if progress.newest is not None:
+            self._schedules.read_until(progress.newest, progress.closed)
+
+    # What users ask
+
+    def shed(self, query: str, fraction: float) -> bool:
+        """Lose a share of what a query can lose, whatever the load; tell whether it can lose anything."""
+        units = units_of_query(self._plan, query)
+        if units is not None:
+            self._asked[units.schedule] = fraction
+        return units is not None
+
+    def losses(self, progress: Progress, dropped: Mapping[str, Sequence[int]], firsts: int | None) -> list[Loss]:
+        """Return what the queries have lost."""
+        spans = {
+            query: (firsts, min(last, progress.newest if progress.newest is not None else last))
+            for query, last in progress.instants.items()
+            if firsts is not None
+        }
+        spans = {query: span for query, span in spans.items() if span[1] >= span[0]}
+
+        def rows(operator: str) -> int:
+            taken, passed = dropped.get(operator, (0, 0))
+            return taken - passed
+
+        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans)
+
+    # Deciding
+
+    def _decide(self) -> None:
+        found = self._controller.fractions(self._waiting(), self._shares(), self._allowed())
+        for name in self._schedules.all:
+            self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
+
+    def _waiting(self) -> float:
+        """Return how many rows wait to be read, as far as can be known."""
+        progress = self._last
+        if progress is None or not progress.course:
+            return 0.0
+        behind = self._behind(progress)
+        if behind is None:
+            return float(progress.course[-1].rows_in)
+        return self._rate * behind
+
+    def _behind(self, progress: Progress) -> float | None:
+        """Return for how many seconds rows have been coming that are not read yet; None if that is not known."""
+        newest = self._schedules.newest
+        if progress.time is not TimeDomain.TIMESTAMP or newest is None:
+            return None
+        seconds = time.time() - newest / 1e6
+        return seconds if 0 <= seconds < LONGEST_LAG else None
+
+    def _follow_rate(self, progress: Progress, rows: int, seconds: float) -> None:
+        """Learn how many rows come in a second: by their own time if that is the one on the wall."""
+        before, newest = self._schedules.newest, progress.newest
+        behind = self._behind(progress)
+        if behind is not None and before is not None and newest is not None and newest > before:
+            span = (newest - before) / 1e6
+        else:
+            span = max(seconds, 0.1)
+        self._rate = rows / span
+
+    def _allowed(self) -> float:
+        """Return how long a micro-batch may take: rows wait for one to end, and then for theirs."""
+        bounds = [
+            level.max_latency or UNBOUNDED_LATENCY
+            for query in self._queries
+            if (level := service_level(query.options, query.settings)).policy != "none"
+        ]
+        latency = min(bounds, default=UNBOUNDED_LATENCY)
+        return max((latency - self._delay) / 2, 0.1 * latency)
+
+    def _shares(self) -> dict[str, Share]:
+        rows, drops = self._waiting(), [o for o in self._plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        found: dict[str, Share] = {}
+        for drop in drops:
+            units = drop.units
+            served = [query for query in self._queries if units_of_query(self._plan, query.name) == units]
+            weight = sum(service_level(query.options, query.settings).weight for query in served)
+            if isinstance(drop, op.RandomDrop):
+                saved, most = 1.0, 1.0
+            else:
+                gap = (units.batch + 1) * units.length - drop.size
+                saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
+            found[units.schedule] = Share(rows / len(drops), min(saved, 1.0), most, weight)
+        return found
+
+    def _grown(self, dropped: Mapping[str, Sequence[int]]) -> tuple[int, int]:
+        """Return how many rows drop operators took and passed since the last time."""
+        taken = kept = 0
+        for operator, (now_taken, now_passed) in dropped.items():
+            before = self._rows_before.get(operator, (0, 0))
+            taken, kept = taken + now_taken - before[0], kept + now_passed - before[1]
+            self._rows_before[operator] = (now_taken, now_passed)
+        return taken, kept
+
+    # The log
+
+    def _write(self, path: Path) -> None:
+        hidden = path.with_name(f".{path.name}")
+        with writing(path):
+            hidden.write_text(json.dumps({**self._schedules.to_values(), "asked": self._asked}))
+            sync(hidden)
+            os.replace(hidden, path)
+            for old in sorted(self._folder.glob("[0-9]*.json"))[:-KEPT_FILES]:
+                old.unlink(missing_ok=True)
+
+    def _load_last(self) -> None:
+        written = sorted(self._folder.glob("[0-9]*.json"))
+        if written:
+            self._take_over(json.loads(written[-1].read_text()))
+
+    def _take_over(self, values: Mapping[str, Any]) -> None:
+        self._schedules.take_over(values)
+        self._asked = {name: fraction for name, fraction in values["asked"].items() if name in self._schedules.all}
+
+
+def _longest_delay(definitions: Definitions, plan: Plan) -> float:
+    """Return by how many seconds rows may come late, so that answers wait for them."""
+    tables = [definitions.table(source.table) for source in plan.sources]
+    ticks = [(table.delay, table.time) for table in tables if isinstance(table, StreamDef)]
+    return max((delay * clock.microseconds_per_tick / 1e6 for delay, clock in ticks), default=0.0)

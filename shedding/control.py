@@ -1,0 +1,205 @@
+"""The control loop: how much of which units to lose, so that the next micro-batch takes as long as it may.
+
+What a micro-batch costs is learned from those before it: a fixed part, a part for each row that is read, and one for
+each row that is kept. From how many rows are waiting follows how long the next one would take; what is too much is
+split over the schedules so that the answers lost weigh as little as possible for the time that is saved. If losing all
+that gaps allow is not enough, the most costly schedule whose queries cannot be served is suspended, and comes back when
+there is room for it. Up at once, down slowly, and with a band in between in which nothing changes, so that it does not
+swing. This module knows nothing of Spark: it is told what happened and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+REMEMBERED = 40
+"""From how many micro-batches costs are learned."""
+
+AGEING = 0.9
+"""How much less a micro-batch counts than the one after it."""
+
+EASING = 0.6
+"""What is left of a fraction, at least, when it goes down."""
+
+BAND = 0.1
+"""A time that is off by no more than this share is as good as right."""
+
+FULLEST = 0.9
+"""How much of the time that a micro-batch may take is planned for."""
+
+COLD = 2
+"""How many micro-batches after a start say nothing about costs: processes start and code is compiled."""
+
+PATIENCE = 3
+"""How many times in a row losing all that gaps allow has to be too little before a schedule is suspended."""
+
+FARTHEST = 3.0
+"""A micro-batch that took so many times as long as expected says nothing: it has met something else."""
+
+BRINGS_BACK = 0.5
+"""A suspended schedule comes back when the others leave this share of the time unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A micro-batch that is done: rows that were read, rows that were kept of them, and seconds."""
+
+    read: int
+    kept: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a micro-batch takes: seconds for itself, for each row that is read, and for each that is kept."""
+
+    fixed: float = 0.4
+    read: float = 2e-7
+    kept: float = 2e-6
+
+    def seconds(self, read: float, kept: float) -> float:
+        """Return how long a micro-batch takes."""
+        return self.fixed + self.read * read + self.kept * kept
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A schedule in the next micro-batch: how many rows it is about, and what losing all of its units would save.
+
+    `saved` is the share of its rows that go if all units are lost, `most` the largest fraction that its gaps allow;
+    `weight` what its answers are worth together.
+    """
+
+    rows: float
+    saved: float
+    most: float
+    weight: float
+
+
+@dataclass
+class Controller:
+    """Learns costs, and says which fraction of units each schedule should lose.
+
+    >>> controller = Controller()
+    >>> for _ in range(22):
+    ...     controller.observe(Observed(read=100_000, kept=100_000, seconds=1.4))
+    >>> share = Share(rows=400_000, saved=1.0, most=0.9, weight=1.0)
+    >>> light, heavy = (controller.fractions(rows, {"s": share}, seconds=2.0)["s"] for rows in (100_000, 400_000))
+    >>> light == 0, 0.5 < heavy < 0.8
+    (True, True)
+    """
+
+    costs: Costs = field(default_factory=Costs)
+    suspended: frozenset[str] = frozenset()
+    """Schedules that are off, because the gaps of their queries could not be kept."""
+    _started: int = 0
+    _short: int = 0
+    """How many times in a row what could be lost was too little."""
+    _seen: deque[Observed] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _fractions: dict[str, float] = field(default_factory=dict)
+
+    def observe(self, batch: Observed) -> None:
+        """Learn from a micro-batch."""
+        self._started += 1
+        if batch.read and self._started > COLD:
+            self._seen.append(batch)
+            self.costs = _robust(self._seen)
+
+    def fractions(self, waiting: float, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
+        """Return what each schedule should lose, if so many rows are waiting and a micro-batch may take some time."""
+        wanted = seconds * FULLEST
+        expected = self.costs.seconds(waiting, waiting)
+        if expected <= wanted * (1 + BAND):
+            found = dict.fromkeys(shares, 0.0)
+        else:
+            found = self._split(expected - wanted, shares)
+        self._suspend(expected, wanted, shares, found)
+        eased = {
+            name: fraction if name in self.suspended else max(fraction, EASING * self._fractions.get(name, 0.0) - 0.01)
+            for name, fraction in found.items()
+        }
+        before = self._fractions
+        self._fractions = {
+            name: before[name] if name in before and _is_close(before[name], value) else value
+            for name, value in eased.items()
+        }
+        return {name: 1.0 if name in self.suspended else value for name, value in self._fractions.items()}
+
+    def _split(self, excess: float, shares: Mapping[str, Share]) -> dict[str, float]:
+        """Return fractions that save some seconds, from the schedules whose answers weigh least for what they save."""
+        found = dict.fromkeys(shares, 0.0)
+        for name in self.suspended & shares.keys():
+            excess -= self._savings(shares[name])
+        by_price = sorted(shares, key=lambda name: shares[name].weight / max(self._savings(shares[name]), 1e-12))
+        for name in by_price:
+            savings = self._savings(shares[name])
+            if excess > 0 and savings > 0 and name not in self.suspended:
+                found[name] = min(excess / savings, shares[name].most)
+                excess -= found[name] * savings
+        return found
+
+    def _savings(self, share: Share) -> float:
+        """Return the seconds that losing all units of a schedule would save."""
+        return share.rows * share.saved * self.costs.kept
+
+    def _suspend(self, expected: float, wanted: float, shares: Mapping[str, Share], found: Mapping[str, float]) -> None:
+        """Switch off the most costly schedule if all that is lost is not enough; bring one back if there is room."""
+        active = [name for name in shares if name not in self.suspended]
+        saved = sum(found[name] * self._savings(shares[name]) for name in active)
+        off = [name for name in shares if name in self.suspended]
+        saved += sum(self._savings(shares[name]) for name in off)
+        left = expected - saved - wanted * (1 + BAND)
+        candidates = [name for name in active if self._savings(shares[name]) > 0]
+        self._short = self._short + 1 if left > 0 else 0
+        if self._short >= PATIENCE and candidates:
+            self._short = 0
+            costliest = max(candidates, key=lambda name: self._savings(shares[name]))
+            self.suspended |= {costliest}
+        elif off and left < 0:
+            cheapest = min(off, key=lambda name: self._savings(shares[name]))
+            back = self._savings(shares[cheapest]) * (1 - shares[cheapest].most)
+            if expected - saved + back < wanted * BRINGS_BACK:
+                self.suspended -= {cheapest}
+
+
+def _is_close(before: float, now: float) -> bool:
+    """Tell whether a change is not worth making."""
+    return now > 0 and abs(now - before) <= 0.05 * before
+
+
+def _robust(seen: Sequence[Observed]) -> Costs:
+    """Return the costs that explain micro-batches best, but for those that took much longer than the others say."""
+    costs = _fitted(seen)
+    usual = [batch for batch in seen if batch.seconds <= FARTHEST * costs.seconds(batch.read, batch.kept)]
+    return _fitted(usual) if 0 < len(usual) < len(seen) else costs
+
+
+def _fitted(seen: Sequence[Observed]) -> Costs:
+    """Return the costs that explain some micro-batches best, newer ones before older ones.
+
+    The costs that one would guess count as one more micro-batch, so that there is an answer however few there are and
+    however much they are alike. None of the costs is negative.
+    """
+    guess = Costs()
+    rows = np.array([[1.0, batch.read, batch.kept] for batch in seen])
+    seconds = np.array([batch.seconds for batch in seen])
+    weights = np.sqrt(AGEING ** np.arange(len(seen))[::-1])
+    scale = np.array([1.0, max(rows[:, 1].max(), 1.0), max(rows[:, 2].max(), 1.0)])
+    prior = np.diag([0.1, 0.3, 0.3])
+    known = np.array([guess.fixed, guess.read, guess.kept]) * scale
+    system = np.vstack([rows / scale * weights[:, None], prior])
+    wanted = np.concatenate([seconds * weights, prior @ known])
+    free = np.ones(3, bool)
+    found = np.zeros(3)
+    for _ in range(3):
+        found[:] = 0.0
+        found[free] = np.linalg.lstsq(system[:, free], wanted, rcond=None)[0]
+        if (found >= 0).all():
+            break
+        free &= found > 0
+    fixed, read, kept = np.maximum(found, 0.0) / scale
+    return Costs(float(fixed), float(read), float(max(kept, 1e-9)))
