@@ -21,15 +21,13 @@ from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, combine
 from runtime.executor import Executor
-from runtime.fragments.packing import CONTROL, Piece, pack_values
-from shedding.plans import compile_all, schedules_of, units_of_query
+from shedding.plans import compile_all, units_of_query
 from shedding.schedule import Run, Schedule
 from tests import engine_runs
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.definition.evaluator import Result
-from tests.fragment_runs import FragmentRun
-from tests.shedding_runs import STREAMS, TABLES, Data, at_random, expected, random_data, run_shed
+from tests.shedding_runs import STREAMS, TABLES, at_random, expected, random_data, run_shed
 
 Elements = list[tuple[int, tuple[int, ...], int]]
 
@@ -272,55 +270,6 @@ def test_rows_lost_at_random_leave_a_subset_of_the_answer(text: str) -> None:
         assert not bag - all_of_it.changes.get(instant, Counter())
     assert 0.1 < len(list(some.final().elements())) / len(list(all_of_it.final().elements())) < 0.7
     assert not none.changes
-
-
-# In fragments and buckets, as on a cluster
-
-
-class ShedRun(FragmentRun):
-    """A network in buckets whose driver decides between micro-batches, and tells all places before the next one."""
-
-    def __init__(self, plan: Plan, data: Data, rng: Random, buckets: int) -> None:
-        self.schedules = schedules_of(plan)
-        super().__init__(plan, data, rng, buckets)
-
-    def _values(self) -> dict[str, dict[str, object]]:
-        return {name: schedule.values() for name, schedule in self.schedules.items()}
-
-    def step(self) -> bool:
-        read = [self._elements[each.table][: self._read.get(feed, 0)] for feed, each in self._timed.items()]
-        newest = max((part[-1][0] for part in read if part), default=None)
-        if newest is not None and self._rng.random() < 0.5:
-            for name, schedule in self.schedules.items():
-                size = max(o.size for o in self._plan.operators if isinstance(o, op.WindowDrop))
-                fraction = self._rng.choice((0.0, 0.4, 0.7, 1.0))
-                schedule.decide(fraction, schedule.first_open(newest, size))
-                self.schedules[name] = Schedule.from_json(schedule.to_json())
-        for reader in self._readers.values():
-            reader.follow(self._values())
-        return super().step()
-
-    def _run(self, batch: list[Piece]) -> None:
-        told = pack_values({"schedules": self._values()})
-        super()._run([*batch, *(Piece(*place, CONTROL, "", "", 0, told) for place in self.cluster.layout.places)])
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_fragments_and_buckets_shed_the_same(seed: int) -> None:
-    rng = Random(seed)
-    catalog = random_network(rng)
-    plan = combine(compile_all(catalog.queries.values()))
-    data = random_data(rng)
-    run = ShedRun(plan, data, rng, rng.choice((1, 2, 3)))
-    while run.step():
-        pass
-    results = run.finish()
-    for name, query in catalog.queries.items():
-        wanted = exact = evaluate(query.tree, data)
-        units = units_of_query(plan, name)
-        if units is not None:
-            wanted = expected(plan, name, exact, run.schedules[units.schedule], data)
-        assert disagreement(wanted, results[name]) is None, query.text
 
 
 # The engine for Python
