@@ -20,6 +20,7 @@ from repl.terminal_display import TerminalDisplay
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+    from runtime.losses import Loss
     from runtime.spark.run import NextNetwork, SparkRun
     from runtime.statistics import Figures
 
@@ -58,6 +59,10 @@ class Live(Script):
         if self.run is None:
             return ()
         return self.run.current_figures()
+
+    def shedding(self) -> Sequence[Loss]:
+        """Return what queries that shed have lost, in the run that is on, or was last."""
+        return () if self.run is None else self.run.course.last.shedding
 
     # Running
 

@@ -24,7 +24,7 @@ from planner.explain.headlines import headline
 from planner.plan import Plan
 from repl.background import Background
 from repl.figures import count, duration, size, sparkline
-from repl.summary import query_lines, status_line
+from repl.summary import query_lines, shed_text, status_line
 from repl.terminal_display import TerminalDisplay
 
 MOST_OPERATORS = 8
@@ -156,6 +156,9 @@ def _state(run: Background) -> Iterator[Text]:
         if any(counted.values()):
             tables = ", ".join(f"{table} {count(rows)}" for table, rows in counted.items() if rows)
             yield Text.assemble((f"{name} ", "yellow"), tables)
+    for loss in sample.shedding:
+        if loss.wanted or loss.lost_units:
+            yield Text(shed_text(loss), "bold yellow" if loss.wanted else "yellow")
 
 
 def _figure(name: str, text: str) -> Text:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from cql import ast
 from cql.catalog import Catalog, QueryDef
@@ -94,7 +94,7 @@ class Script:
             case ast.Show(what="SHEDDING"):
                 from runtime.losses import losses_listing
 
-                self._display.listing(losses_listing(list(catalog.queries.values()), self._losses))
+                self._display.listing(losses_listing(list(catalog.queries.values()), self.shedding()))
         if outcome.listing is not None:
             self._display.listing(outcome.listing)
 
@@ -113,6 +113,10 @@ class Script:
     def figures(self) -> Sequence[Figures]:
         """Return what is known of the runs so far."""
         return self._figures
+
+    def shedding(self) -> Sequence[Loss]:
+        """Return what queries that shed have lost."""
+        return self._losses
 
     # Changing
 
@@ -143,8 +147,7 @@ class Script:
         prints = any(query.sink is None or query.sink.format == "console" for query in queries)
         self._display.has_printed_results = prints and self.options.output == "table"
         self._figures += run.statistics()
-        if self.options.engine == "local":
-            self._losses += cast("LocalRun", run).shedding()
+        self._losses += run.shedding()
         for line in run.losses():
             complain(line)
 

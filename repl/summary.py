@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from repl.background import Background, Latest, Shown
 from repl.figures import count, duration
+
+if TYPE_CHECKING:
+    from runtime.losses import Loss
 
 MOST_SHOWN = 20
 """How many of the latest changes of a query are shown."""
@@ -78,4 +82,12 @@ def status_line(run: Background | None) -> str | None:
         parts.append(f"lag {duration(sample.lag)}")
     if sample.left_out:
         parts.append(f"{count(sample.left_out)} rows left out")
+    parts += [shed_text(loss) for loss in sample.shedding if loss.wanted]
     return " | ".join(parts)
+
+
+def shed_text(loss: Loss) -> str:
+    """Return what a query is losing, in words."""
+    if loss.wanted >= 1:
+        return f"{loss.query} is suspended"
+    return f"{loss.query} sheds {loss.wanted:.0%}, {loss.lost_units} of {loss.units} units lost"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runtime.local import LocalRun
+    from runtime.losses import Loss
     from runtime.progress import Progress
     from runtime.spark.run import SparkRun
     from runtime.statistics import Figures
@@ -43,6 +44,8 @@ class Sample:
     """By how many seconds results are behind the newest row, or the clock on the wall if rows are of now."""
     state_bytes: int = 0
     operators: tuple[Figures, ...] = ()
+    shedding: tuple[Loss, ...] = ()
+    """What queries that shed have lost."""
 
     @property
     def total_in(self) -> int:
@@ -122,6 +125,7 @@ def sample(run: LocalRun | SparkRun) -> Sample:
         lag=max(lags, default=None),
         state_bytes=sum(each.state_bytes for each in found),
         operators=tuple(operator for each in found for operator in each.operators),
+        shedding=tuple(run.shedding()),
     )
 
 
