@@ -158,15 +158,17 @@ class Demo:
                 live.update(self._picture())
 
     def _print_lines(self) -> None:
-        told = None
+        told, next_line = None, time.monotonic()
         while not self._traffic.has_ended:
-            time.sleep(2)
+            time.sleep(0.2)
             self._look()
             if self._traffic.phase is not told:
                 told = self._traffic.phase
-                self._console.print(f"-- {self._comment().plain}")
-            figures = ", ".join(f"{name} {text}" for name, text, _ in self._figures())
-            self._console.print(f"{duration(time.monotonic() - self._seen.began):>8}  {figures}", soft_wrap=True)
+                self._console.print(f"== {self._comment().plain}", soft_wrap=True)
+            if time.monotonic() > next_line:
+                next_line = time.monotonic() + 2
+                figures = ", ".join(f"{name} {text}" for name, text, _ in self._figures())
+                self._console.print(f"{duration(time.monotonic() - self._seen.began):>8}  {figures}", soft_wrap=True)
 
     def _look(self) -> None:
         """Note what the summary is to tell."""
