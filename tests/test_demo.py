@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 
 @pytest.mark.spark
-def test_the_demonstration_tells_its_story_and_loses_nothing() -> None:
+def test_the_demonstration_tells_its_story_to_a_pipe() -> None:
     command = [sys.executable, "-m", "examples.demo", "--scale", "0.2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=ROOT)
     assert done.returncode == 0, done.stderr
