@@ -1,0 +1,125 @@
+"""Shedding on Spark: answers are exact at kept instants, decisions survive restarts, and nobody else is affected."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cql import CqlError
+from shedding.plans import units_of_query
+from tests.agreement import disagreement
+from tests.definition import evaluate
+from tests.definition.evaluator import Result
+from tests.shedding_runs import expected, random_data
+from tests.test_shedding_engine import random_network
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from cql.engine import Engine
+from runtime.spark.job import Job
+
+pytestmark = pytest.mark.spark
+
+STREAM = "CREATE STREAM s (k INT, v INT, t INT) TIMESTAMP BY t"
+COUNTS = "SELECT Rstream(k, COUNT(*) AS n) FROM s [Range 2 Seconds Slide 2 Seconds] GROUP BY k"
+
+
+def rows(first: int, last: int) -> list[tuple[int, int, int]]:
+    return [(t % 3, t, t) for t in range(first, last) for _ in range(1 + t % 2)]
+
+
+def answers(engine: Engine, query: str) -> list[tuple[object, ...]]:
+    return sorted((change.ts, change.op, *change.row.values()) for change in engine.query(query).changes())
+
+
+def job_of(engine: Engine) -> Job:
+    assert engine._network is not None
+    (job,) = (job for job in engine._network._jobs.values() if isinstance(job, Job))
+    return job
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_delivered_is_the_exact_answer_at_kept_instants(seed: int, spark: SparkSession) -> None:
+    rng = Random(f"spark {seed}")
+    while True:
+        try:
+            catalog, data = random_network(rng), random_data(rng, rows=40)
+            engine = Engine(spark)
+            engine._session.catalog = catalog
+            engine.relation("names", [{"k": row[0], "n": row[1]} for _, row, _ in data["names"]])
+            engine.start()
+            break
+        except CqlError:
+            continue
+    feeds = {name: [(at, row, sign) for at, row, sign in data[name]] for name in ("s", "r", "prices")}
+    at = dict.fromkeys(feeds, 0)
+    while any(at[name] < len(own) for name, own in feeds.items()):
+        for name, own in feeds.items():
+            count = rng.choice((3, 9, 20))
+            part = own[at[name] : at[name] + count]
+            at[name] += len(part)
+            if part and job_of(engine).reads(name):
+                given = [(*row, instant, sign) if name == "prices" else row for instant, row, sign in part]
+                engine.push(name, given)
+        for query in catalog.queries.values():
+            if query.options and rng.random() < 0.6:
+                engine.shed(query.name, rng.choice((0.0, 0.3, 0.6, 1.0)))
+    shedder, plan = job_of(engine)._shedder, job_of(engine)._task.layout.plan
+    engine.stop()
+    for name, query in catalog.queries.items():
+        exact, units = evaluate(query.tree, data), units_of_query(plan, name)
+        wanted = exact
+        if units is not None:
+            assert shedder is not None
+            wanted = expected(plan, name, exact, shedder._schedules.all[units.schedule], data)
+        found: dict[int, Counter[tuple[object, ...]]] = {}
+        for change in engine.query(query.name).changes():
+            bag = found.setdefault(change.ts, Counter())  # type: ignore[arg-type]
+            bag[tuple(change.row.values())] += 1 if change.op == "+" else -1
+        problem = disagreement(wanted, Result(found))  # type: ignore[arg-type]
+        assert problem is None, f"{query.text}\n{units}\n{problem}"
+
+
+def test_a_restart_loses_the_same_windows(spark: SparkSession, tmp_path: Path) -> None:
+    def engine_at(checkpoint: Path) -> Engine:
+        engine = Engine(spark, checkpoint=checkpoint)
+        engine.execute(STREAM)
+        engine.register("shed", COUNTS, shedding="window", max_gap=2)
+        engine.register("exact", COUNTS)
+        return engine
+
+    with engine_at(tmp_path / "one") as engine:
+        engine.push("s", rows(0, 10))
+        engine.shed("shed", 0.6)
+        engine.push("s", rows(10, 30))
+        engine.push("s", rows(30, 50))
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    outcomes = []
+    for name in ("one", "two"):
+        with engine_at(tmp_path / name) as engine:
+            engine.push("s", rows(50, 80))
+            engine.push("s", rows(80, 121))
+            loss = engine.query("shed").shedding()
+            assert loss is not None and loss.wanted == 0.6, "a decision lasts longer than a run"
+            outcomes.append((answers(engine, "shed"), answers(engine, "exact"), loss.stretches))
+    (shed, exact, stretches), again = outcomes
+    assert (shed, exact, stretches) == again
+    assert set(shed) < set(exact), "fewer answers, and no others"
+    lost = {instant for each in stretches if not each.is_kept for instant in range(each.first, each.last + 1)}
+    assert {ts for ts, *_ in exact} - {ts for ts, *_ in shed} == {ts for ts, *_ in exact if ts in lost}
+    assert 0 < loss.longest_gap <= 2 and loss.rows_dropped > 0
+
+
+def test_what_cannot_be_shed_says_so(spark: SparkSession) -> None:
+    with Engine(spark) as engine:
+        engine.execute(STREAM)
+        engine.register("q", COUNTS)
+        engine.start()
+        with pytest.raises(CqlError, match="the query 'q' does not shed anything"):
+            engine.shed("q", 0.5)
