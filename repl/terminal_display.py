@@ -14,7 +14,7 @@ from rich.text import Text
 from cql.errors import CqlError, Diagnostic, render
 from cql.session import Listing
 from cql.source import NO_SPAN, Source
-from repl.display import Display, indented
+from repl.display import Display, indented, listed
 from repl.help import Help
 
 SHORT = 20
@@ -45,7 +45,11 @@ class TerminalDisplay(Display):
         self.console.print(Text(text.rstrip("\n")), soft_wrap=True)
 
     def listing(self, listing: Listing) -> None:
-        """Print a table of texts."""
+        """Print a table of texts; one with too many columns for the screen goes on over its edge."""
+        widths = [max(map(len, column)) for column in zip(listing.columns, *listing.rows, strict=True)]
+        if sum(min(width, SHORT) + 1 for width in widths) > self.console.width:
+            self.console.print(Text(listed(listing).rstrip()), soft_wrap=True)
+            return
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
         for at, name in enumerate(listing.columns):
             longest = max((len(row[at]) for row in listing.rows), default=0)

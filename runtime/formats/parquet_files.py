@@ -27,7 +27,6 @@ from runtime.batch import Ints
 from runtime.formats.options import Options
 from runtime.formats.paths import damaged, reading
 from runtime.formats.rows import Chunk, Layout
-from runtime.formats.text_files import ROWS
 from runtime.formats.values import (
     FIRST_INSTANT,
     LAST_INSTANT,
@@ -38,6 +37,9 @@ from runtime.formats.values import (
     whole_value,
 )
 from runtime.types import arrow_type
+
+ROWS = 1 << 18
+"""How many rows a chunk has at most: each has a cost of its own, and more than these do not fit into caches."""
 
 
 class ParquetReader:

@@ -62,25 +62,66 @@ def bytes_batch(blob: bytes) -> pa.RecordBatch:
 
 
 def pack_changes(batch: ChangeBatch) -> bytes:
-    """Return a change batch as bytes."""
-    arrays = [pa.array(batch.start)]
-    names = ["start"]
+    """Return a change batch as bytes.
+
+    What is sent most of the time decides how long it takes. So instants are written as their distance from the first
+    one if that is short, and a column that has nothing but the instants, as the timestamp of a stream does, not at all.
+    """
+    start, about = _short(batch.start)
+    arrays, names = [pa.array(start)], ["start"]
     for name, numbers in (("end", batch.end), ("weight", batch.weight)):
         if numbers is not None:
             arrays.append(pa.array(numbers))
             names.append(name)
-    names += [f"c{at}" for at in range(len(batch.columns))]
-    return batch_bytes(pa.record_batch([*arrays, *batch.columns], names=names))
+    for at, column in enumerate(batch.columns):
+        if _has_instants(column, batch.start):
+            about[f"c{at}"] = str(column.type.unit) if pa.types.is_timestamp(column.type) else ""
+        else:
+            arrays.append(column)
+            names.append(f"c{at}")
+    packed = pa.record_batch(arrays, names=names)
+    return batch_bytes(packed.replace_schema_metadata({**about, "columns": str(len(batch.columns))}))
 
 
 def unpack_changes(blob: bytes, until: int) -> ChangeBatch:
     """Return the change batch that was packed, under a heartbeat."""
     batch = bytes_batch(blob)
+    about = {key.decode(): value.decode() for key, value in batch.schema.metadata.items()}
     numbers = {
         name: np.asarray(batch.column(name)) for name in ("start", "end", "weight") if name in batch.schema.names
     }
-    columns = tuple(batch.columns[len(numbers) :])
-    return ChangeBatch(columns, numbers["start"], numbers.get("end"), numbers.get("weight"), until)
+    start = numbers["start"]
+    if "first" in about:
+        start = start.astype(np.int64) + int(about["first"])
+    columns = [
+        _as_instants(start, about[name]) if name in about else batch.column(name)
+        for name in (f"c{at}" for at in range(int(about["columns"])))
+    ]
+    return ChangeBatch(tuple(columns), start, numbers.get("end"), numbers.get("weight"), until)
+
+
+def _short(instants: Ints) -> tuple[np.ndarray[Any, Any], dict[str, str]]:
+    """Return instants as short numbers, with the first of them, or as they are."""
+    if not len(instants):
+        return instants, {}
+    first, last = int(instants.min()), int(instants.max())
+    if last - first > np.iinfo(np.uint32).max:
+        return instants, {}
+    return (instants - first).astype(np.uint32), {"first": str(first)}
+
+
+def _has_instants(column: pa.Array, instants: Ints) -> bool:
+    """Tell whether a column has the instants of its rows."""
+    kind = column.type
+    is_time = pa.types.is_int64(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
+    if not is_time or column.null_count:
+        return False
+    return bool(np.array_equal(np.asarray(column.view(pa.int64())), instants))
+
+
+def _as_instants(instants: Ints, unit: str) -> pa.Array:
+    array = pa.array(instants)
+    return array.view(pa.timestamp(unit)) if unit else array
 
 
 def pack_time(values: Mapping[str, Any], instants: Ints) -> bytes:
