@@ -166,7 +166,6 @@ class Script:
     def _prepare_local(self) -> None:
         if self.options.is_whole_process:
             hide_pandas()
-            keep_signals()
 
     def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
         self._prepare_local()
@@ -204,13 +203,6 @@ def hide_pandas() -> None:
         sys.meta_path.insert(0, _NoPandas())
         pyarrow.array([])
         del sys.meta_path[0]
-
-
-def keep_signals() -> None:
-    """Keep PyArrow from taking a Ctrl-C that comes while it reads: it forgets one that comes at the end of a file."""
-    import pyarrow
-
-    pyarrow.enable_signal_handlers(False)
 
 
 class _NoPandas(MetaPathFinder):

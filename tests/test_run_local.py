@@ -379,6 +379,11 @@ def test_a_failure_in_a_sink_gives_up_all_results(monkeypatch: pytest.MonkeyPatc
     assert sorted(path.name for path in Path().iterdir()) == ["bids.csv", "heard.json"]
 
 
+def _listen_to_ctrl_c() -> None:
+    """Undo what a shell does to processes that it starts in the background: they ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
     os.mkfifo("slow.csv")
@@ -386,7 +391,9 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
         BID.replace("bids.csv", "slow.csv") + "REGISTER QUERY q AS SELECT at FROM bid INTO csv OPTIONS (path 'out');"
     )
     command = [str(Path(sys.executable).with_name("cql")), "run", "script.cql", "--engine", "local"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen_to_ctrl_c
+    ) as process:
         with Path("slow.csv").open("w") as pipe:
             pipe.write(BIDS)
             pipe.flush()
