@@ -87,11 +87,17 @@ class Shedder:
     # What users ask
 
     def shed(self, query: str, fraction: float) -> bool:
-        """Lose a share of what a query can lose, whatever the load; tell whether it can lose anything."""
+        """Lose a share of what a query can lose, whatever the load; none: as the load wants it.
+
+        Tells whether it can lose anything.
+        """
         units = units_of_query(self._plan, query)
-        if units is not None:
+        if units is None:
+            return False
+        self._asked.pop(units.schedule, None)
+        if fraction > 0:
             self._asked[units.schedule] = fraction
-        return units is not None
+        return True
 
     def losses(self, progress: Progress, dropped: Mapping[str, Sequence[int]], firsts: int | None) -> list[Loss]:
         """Return what the queries have lost."""
