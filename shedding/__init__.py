@@ -7,5 +7,6 @@ May import `grammar`, `cql` and `planner`; must not know of `runtime`, `repl` or
 | `schedule` | which units of time are lost: coins, gaps, decisions |
 | `demand` | which rows the kept units of a query need |
 | `plans` | the pass that puts drop operators into plans, and what does not fit |
+| `control` | the control loop: how much to lose of what, from what micro-batches cost |
 | `analysis` | what a lost share saves, by formulas |
 """
