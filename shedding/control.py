@@ -67,14 +67,26 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What there is to do: rows that wait, and rows that come in a second."""
+
+    waiting: float
+    rate: float = 0.0
+
+    def rows(self, seconds: float) -> float:
+        """Return how many rows to be ready for: those that wait, and no fewer than come while they are processed."""
+        return max(self.waiting, self.rate * seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
-    """A schedule in the next micro-batch: how many rows it is about, and what losing all of its units would save.
+    """A schedule: which share of all rows it is about, and what losing all of its units would save.
 
     `saved` is the share of its rows that go if all units are lost, `most` the largest fraction that its gaps allow;
     `weight` what its answers are worth together.
     """
 
-    rows: float
+    part: float
     saved: float
     most: float
     weight: float
@@ -87,8 +99,8 @@ class Controller:
     >>> controller = Controller()
     >>> for _ in range(22):
     ...     controller.observe(Observed(read=100_000, kept=100_000, seconds=1.4))
-    >>> share = Share(rows=400_000, saved=1.0, most=0.9, weight=1.0)
-    >>> light, heavy = (controller.fractions(rows, {"s": share}, seconds=2.0)["s"] for rows in (100_000, 400_000))
+    >>> share = Share(part=1.0, saved=1.0, most=0.9, weight=1.0)
+    >>> light, heavy = (controller.fractions(Load(rows), {"s": share}, 2.0)["s"] for rows in (100_000, 400_000))
     >>> light == 0, 0.5 < heavy < 0.8
     (True, True)
     """
@@ -109,15 +121,11 @@ class Controller:
             self._seen.append(batch)
             self.costs = _robust(self._seen)
 
-    def fractions(self, waiting: float, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
-        """Return what each schedule should lose, if so many rows are waiting and a micro-batch may take some time."""
+    def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
+        """Return what each schedule should lose, with some load and if a micro-batch may take so many seconds."""
         wanted = seconds * FULLEST
-        expected = self.costs.seconds(waiting, waiting)
-        if expected <= wanted * (1 + BAND):
-            found = dict.fromkeys(shares, 0.0)
-        else:
-            found = self._split(expected - wanted, shares)
-        self._suspend(expected, wanted, shares, found)
+        found = self._split(load.rows(wanted), wanted, shares)
+        self._suspend(load.rate * wanted or load.waiting, wanted, shares)
         eased = {
             name: fraction if name in self.suspended else max(fraction, EASING * self._fractions.get(name, 0.0) - 0.01)
             for name, fraction in found.items()
@@ -129,40 +137,44 @@ class Controller:
         }
         return {name: 1.0 if name in self.suspended else value for name, value in self._fractions.items()}
 
-    def _split(self, excess: float, shares: Mapping[str, Share]) -> dict[str, float]:
-        """Return fractions that save some seconds, from the schedules whose answers weigh least for what they save."""
-        found = dict.fromkeys(shares, 0.0)
-        for name in self.suspended & shares.keys():
-            excess -= self._savings(shares[name])
-        by_price = sorted(shares, key=lambda name: shares[name].weight / max(self._savings(shares[name]), 1e-12))
-        for name in by_price:
-            savings = self._savings(shares[name])
-            if excess > 0 and savings > 0 and name not in self.suspended:
-                found[name] = min(excess / savings, shares[name].most)
-                excess -= found[name] * savings
+    def _split(self, rows: float, wanted: float, shares: Mapping[str, Share]) -> dict[str, float]:
+        """Return fractions with which so many rows take no longer than wanted, as far as gaps allow.
+
+        They are from the schedules whose answers weigh least for what they save.
+        """
+        savings, found = self._savings(rows, shares), dict.fromkeys(shares, 0.0)
+        excess = self.costs.seconds(rows, rows) - wanted
+        if excess <= wanted * BAND:
+            return found
+        excess -= sum(savings[name] for name in self.suspended & shares.keys())
+        for name in sorted(shares, key=lambda name: shares[name].weight / max(savings[name], 1e-12)):
+            if excess > 0 and savings[name] > 0 and name not in self.suspended:
+                found[name] = min(excess / savings[name], shares[name].most)
+                excess -= found[name] * savings[name]
         return found
 
-    def _savings(self, share: Share) -> float:
-        """Return the seconds that losing all units of a schedule would save."""
-        return share.rows * share.saved * self.costs.kept
+    def _savings(self, rows: float, shares: Mapping[str, Share]) -> dict[str, float]:
+        """Return the seconds that losing all units of schedules would save, of so many rows."""
+        return {name: rows * share.part * share.saved * self.costs.kept for name, share in shares.items()}
 
-    def _suspend(self, expected: float, wanted: float, shares: Mapping[str, Share], found: Mapping[str, float]) -> None:
-        """Switch off the most costly schedule if all that is lost is not enough; bring one back if there is room."""
-        active = [name for name in shares if name not in self.suspended]
-        saved = sum(found[name] * self._savings(shares[name]) for name in active)
+    def _suspend(self, rows: float, wanted: float, shares: Mapping[str, Share]) -> None:
+        """Switch off the most costly schedule if losing all that gaps allow is not enough; bring one back if it is.
+
+        What counts is what comes all the time: a backlog passes.
+        """
+        savings = self._savings(rows, shares)
         off = [name for name in shares if name in self.suspended]
-        saved += sum(self._savings(shares[name]) for name in off)
-        left = expected - saved - wanted * (1 + BAND)
-        candidates = [name for name in active if self._savings(shares[name]) > 0]
-        self._short = self._short + 1 if left > 0 else 0
+        active = [name for name in shares if name not in self.suspended]
+        least = self.costs.seconds(rows, rows) - sum(savings[name] for name in off)
+        least -= sum(shares[name].most * savings[name] for name in active)
+        candidates = [name for name in active if savings[name] > 0]
+        self._short = self._short + 1 if least > wanted * (1 + BAND) else 0
         if self._short >= PATIENCE and candidates:
             self._short = 0
-            costliest = max(candidates, key=lambda name: self._savings(shares[name]))
-            self.suspended |= {costliest}
-        elif off and left < 0:
-            cheapest = min(off, key=lambda name: self._savings(shares[name]))
-            back = self._savings(shares[cheapest]) * (1 - shares[cheapest].most)
-            if expected - saved + back < wanted * BRINGS_BACK:
+            self.suspended |= {max(candidates, key=lambda name: savings[name])}
+        elif off:
+            cheapest = min(off, key=lambda name: savings[name])
+            if least + savings[cheapest] * (1 - shares[cheapest].most) < wanted * BRINGS_BACK:
                 self.suspended -= {cheapest}
 
 

@@ -121,8 +121,12 @@ def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: 
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
     """Return schedules that lose nothing for all drop operators of a plan."""
+    overlapping = {o.units.schedule for o in plan.operators if isinstance(o, op.WindowDrop) and o.size > o.units.length}
     return {
-        units.schedule: Schedule(units.length, units.batch, units.seed) for units in (o.units for o in _shedding(plan))
+        units.schedule: Schedule(
+            units.length, units.batch, units.seed, units.batch if units.schedule in overlapping else 1
+        )
+        for units in (o.units for o in _shedding(plan))
     }
 
 

@@ -1,10 +1,14 @@
 """Verdicts: which units of time a query keeps and which it loses, and when that is decided.
 
-Follows section 4 of the sheet `papers/windrop.md`: one coin for each batch of `batch` units, lost with probability p;
-where shedding sets in within a batch, one for the rest of it. What a lost batch owes is paid as soon as no more than
-`batch` units in a row are lost by that. Coins are hashes of a seed and the absolute number of the batch, so that a
-schedule is a function of its decisions alone: whoever goes on from the same state draws the same verdicts, in any
-process, any number of times.
+Follows section 4 of the sheet `papers/windrop.md`: one coin for each granule of units; where shedding sets in within a
+granule, one for the rest of it. What a lost granule owes is paid as soon as no more than `batch` units in a row are
+lost by that. The paper's granules are batches, which is what lets rows of overlapping windows be dropped; where windows
+do not overlap, a granule is one unit, so that what is kept is spread evenly and no work comes in heaps. The paper
+tosses each coin for itself. Here what has been lost too little or too much so far counts as well: it is never off by
+more than a granule, however the coins fall, and the queue of a machine that sheds as much as it has to stays short.
+
+Coins are hashes of a seed and the absolute number of the granule, so that a schedule is a function of its decisions
+alone: whoever goes on from the same state draws the same verdicts, in any process, any number of times.
 
 Unit u ends at u * length and is about the last `length` ticks up to there. Units are decided in order, when somebody
 first asks about them; a decision counts from the first unit that is not decided, or a later one. Before the first
@@ -52,14 +56,14 @@ class Run(NamedTuple):
     last: int
 
 
-def coins(seed: int, batches: Ints) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for each batch, the same for ever.
+def coins(seed: int, numbers: Ints) -> npt.NDArray[np.float64]:
+    """Return a number in [0, 1) for each granule, the same for ever.
 
     >>> bool((coins(1, np.arange(3)) == coins(1, np.arange(3))).all()), bool((coins(1, np.arange(9)) < 1).all())
     (True, True)
     """
     with np.errstate(over="ignore"):
-        mixed = batches.astype(np.uint64) + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
         mixed += np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -119,6 +123,8 @@ class Schedule:
     length: int
     batch: int
     seed: int = 0
+    granule: int = 0
+    """How many units a coin is about; a batch of them if nothing is said."""
     next_unit: int | None = None
     """The first unit that is not decided; None as long as nobody has asked."""
     decisions: list[Decision] = field(default_factory=list)
@@ -131,11 +137,14 @@ class Schedule:
     """The first unit that anybody has asked about."""
     remembered_since: int | None = None
     """The first unit of what is remembered, if some has been forgotten."""
+    level: float = 0.0
+    """How many units more should have been lost than a coin has fallen for, less than a granule either way."""
     _debt: Compensation = field(init=False)
     _starts: Ints = field(init=False, compare=False, repr=False)
     _ends: Ints = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.granule = self.granule or self.batch
         self._debt = Compensation(self.batch)
         self._index()
 
@@ -204,25 +213,34 @@ class Schedule:
             debt.run, debt.owed = self.batch, 0
             return last
         if decision.fraction == 0 and first == decision.unit:
-            debt.owed = 0
+            debt.owed, self.level = 0, 0.0
         tossed, base = np.empty(0), 0
         begins = first == decision.unit and self._fraction_before(first) == 0
         while first < last:
             if decision.fraction == 0 and debt.owed == 0:
                 debt.run = 0
                 return last
-            number, into = divmod(first, self.batch)
+            number, into = divmod(first, self.granule)
             if into == 0 or begins:
                 begins = False
                 if not base <= number < base + len(tossed):
                     tossed, base = coins(self.seed, np.arange(number, number + _COINS)), number
-                is_lost = bool(tossed[number - base] < decision.fraction)
-                debt.begin(is_lost, decision.fraction, self.batch - into)
-            is_lost, count = debt.next(min(last, (number + 1) * self.batch) - first)
+                units = self.granule - into
+                debt.begin(
+                    self._falls(float(tossed[number - base]), decision.fraction, units), decision.fraction, units
+                )
+            is_lost, count = debt.next(min(last, (number + 1) * self.granule) - first)
             if is_lost:
                 self._lose(first, first + count)
             first += count
         return last
+
+    def _falls(self, coin: float, fraction: float, units: int) -> bool:
+        """Tell whether a coin about some units says that they are lost."""
+        self.level += fraction * units
+        is_lost = self.level > coin * units
+        self.level -= units if is_lost else 0
+        return is_lost
 
     def _fraction_before(self, unit: int) -> float:
         """Return the fraction that was in force before a unit."""
@@ -324,6 +342,8 @@ class Schedule:
             "length": self.length,
             "batch": self.batch,
             "seed": self.seed,
+            "granule": self.granule,
+            "level": self.level,
             "next": self.next_unit,
             "first": self.first_unit,
             "since": self.remembered_since,
@@ -349,12 +369,14 @@ class Schedule:
             values["length"],
             values["batch"],
             values["seed"],
+            values["granule"],
             values["next"],
             [Decision(*each) for each in values["decisions"]],
             [Run(*each) for each in values["lost"]],
             values["lost_units"],
             values["first"],
             values["since"],
+            values["level"],
         )
         made._debt.run, made._debt.owed = values["debt"]
         return made

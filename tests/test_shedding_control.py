@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedding.control import Controller, Observed, Share
+from shedding.control import Controller, Load, Observed, Share
 
 FIXED, READ, KEPT = 0.4, 1e-7, 1e-5
 
@@ -17,8 +17,8 @@ def learned(rows: int = 100_000) -> Controller:
     return controller
 
 
-def share(rows: float, saved: float = 1.0, most: float = 0.9, weight: float = 1.0) -> Share:
-    return Share(rows, saved, most, weight)
+def share(part: float = 1.0, saved: float = 1.0, most: float = 0.9, weight: float = 1.0) -> Share:
+    return Share(part, saved, most, weight)
 
 
 def test_costs_are_learned_and_cold_or_strange_micro_batches_are_not() -> None:
@@ -32,29 +32,41 @@ def test_costs_are_learned_and_cold_or_strange_micro_batches_are_not() -> None:
 
 def test_what_is_lost_brings_the_next_micro_batch_back_to_its_time() -> None:
     controller, rows = learned(), 400_000.0
-    fraction = controller.fractions(rows, {"s": share(rows)}, seconds=2.5)["s"]
+    fraction = controller.fractions(Load(rows), {"s": share()}, seconds=2.5)["s"]
     assert controller.costs.seconds(rows, rows * (1 - fraction)) == pytest.approx(2.5 * 0.9, rel=0.05)
-    assert controller.fractions(1_000.0, {"s": share(1_000)}, seconds=2.5)["s"] > 0, "it lets go slowly"
+    assert controller.fractions(Load(1_000.0), {"s": share()}, seconds=2.5)["s"] > 0, "it lets go slowly"
     for _ in range(20):
-        last = controller.fractions(1_000.0, {"s": share(1_000)}, seconds=2.5)["s"]
+        last = controller.fractions(Load(1_000.0), {"s": share()}, seconds=2.5)["s"]
     assert last == 0
 
 
 def test_answers_that_weigh_least_for_the_time_they_take_are_lost_first() -> None:
-    shares = {"dear": share(150_000, weight=5.0), "cheap": share(150_000, weight=1.0)}
-    found = learned().fractions(300_000.0, shares, seconds=2.5)
+    shares = {"dear": share(0.5, weight=5.0), "cheap": share(0.5, weight=1.0)}
+    found = learned().fractions(Load(300_000.0), shares, seconds=2.5)
     assert found["cheap"] > 0 and found["dear"] == 0
 
 
 def test_what_cannot_be_saved_within_gaps_is_suspended_and_comes_back() -> None:
-    controller, much = learned(), {"s": share(3_000_000, most=0.5)}
-    found = [controller.fractions(3_000_000.0, much, seconds=2.5)["s"] for _ in range(4)]
+    controller, much = learned(), {"s": share(most=0.5)}
+    found = [controller.fractions(Load(3_000_000.0), much, seconds=2.5)["s"] for _ in range(4)]
     assert found[0] == 0.5 and found[-1] == 1.0, "gaps are kept as long as there is hope"
     assert controller.suspended == {"s"}
-    controller.fractions(1_000.0, {"s": share(1_000, most=0.5)}, seconds=2.5)
+    controller.fractions(Load(1_000.0), {"s": share(most=0.5)}, seconds=2.5)
     assert not controller.suspended
 
 
 def test_a_schedule_that_saves_nothing_is_left_alone() -> None:
-    found = learned().fractions(3_000_000.0, {"s": share(3_000_000, saved=0.0)}, seconds=2.5)
+    found = learned().fractions(Load(3_000_000.0), {"s": share(saved=0.0)}, seconds=2.5)
     assert found == {"s": 0.0}
+
+
+def test_what_comes_all_the_time_counts_as_well_as_what_waits() -> None:
+    steady = learned().fractions(Load(waiting=1_000, rate=400_000), {"s": share()}, seconds=2.5)["s"]
+    assert steady == learned().fractions(Load(400_000 * 2.5 * 0.9), {"s": share()}, seconds=2.5)["s"] > 0.5
+
+
+def test_a_backlog_that_passes_suspends_nothing() -> None:
+    controller = learned()
+    for _ in range(10):
+        found = controller.fractions(Load(waiting=9_000_000, rate=50_000), {"s": share(most=0.5)}, seconds=2.5)
+    assert found == {"s": 0.5} and not controller.suspended

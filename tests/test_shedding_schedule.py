@@ -47,6 +47,18 @@ def test_the_share_that_is_lost_is_the_share_that_was_decided(batch: int, fracti
     assert schedule.lost_units == UNITS - kept.sum()
 
 
+@pytest.mark.parametrize("granule", [1, 2, 7])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
+def test_what_is_lost_is_never_off_by_more_than_a_granule(granule: int, fraction: float) -> None:
+    schedule = Schedule(1, 20, seed=3, granule=granule)
+    schedule.decide(fraction, 0)
+    lost = np.cumsum(~drawn(schedule))[granule - 1 :: granule]
+    wanted = fraction * granule * np.arange(1, len(lost) + 1)
+    assert np.abs(lost - wanted).max() <= granule + schedule.batch * (fraction > most_lost(20) - 0.2)
+    gaps = {run.last - run.first for run in schedule.lost}
+    assert len(gaps) > 1 or fraction == 0.1, "no pattern that a periodic stream could fall into step with"
+
+
 @pytest.mark.parametrize("batch", [1, 2, 5, 10])
 def test_runs_of_lost_units_are_as_long_as_the_gap_allows(batch: int) -> None:
     schedule = decided(batch, 0.6 * most_lost(batch))

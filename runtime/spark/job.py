@@ -265,7 +265,8 @@ class Job:
         self._control.remove_before(self._told_lately[0])
         self._told_lately = (self._told_lately[1], self.counters.told)
         if self._shedder is not None:
-            self._shedder.begin(batch_id, self._spark.sparkContext)
+            amounts = [] if self._query is None else self._query.amounts()
+            self._shedder.begin(batch_id, self._spark.sparkContext, amounts)
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ from runtime.formats.result_files import sync, writing
 from runtime.fragments.schedules import DecidedSchedules
 from runtime.losses import Loss, losses_of
 from runtime.progress import Progress
+from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.schedules import tell_tasks
-from shedding.control import Controller, Observed, Share
+from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import units_of_query
 from shedding.schedule import most_lost
 
@@ -36,6 +38,9 @@ KEPT_FILES = 20
 
 LONGEST_LAG = 3600.0
 """Streams that are further behind the clock on the wall are not of now: what waits is not known from their instants."""
+
+REMEMBERED_PAUSES = 10
+"""Of how many pauses between micro-batches the shortest counts as what Spark needs."""
 
 UNBOUNDED_LATENCY = 10.0
 """The delay of answers, in seconds, that is aimed at where nobody has said one."""
@@ -55,6 +60,12 @@ class Shedder:
         self._delay = _longest_delay(definitions, plan)
         self._rate = 0.0
         """How many rows come in a second, of late."""
+        self._expectation = Expectation()
+        self._expected: float | None = None
+        """How many rows the sources have for the next micro-batch, if they say that."""
+        self._between: deque[float] = deque(maxlen=REMEMBERED_PAUSES)
+        """Seconds from the end of a micro-batch to the begin of the next."""
+        self._ended: float | None = None
         self._last: Progress | None = None
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
@@ -63,8 +74,14 @@ class Shedder:
 
     # What the job calls
 
-    def begin(self, batch_id: int, context: SparkContext) -> None:
-        """Decide about a micro-batch, or find what was decided before, and tell its tasks."""
+    def begin(self, batch_id: int, context: SparkContext, amounts: Sequence[float]) -> None:
+        """Decide about a micro-batch, or find what was decided before, and tell its tasks.
+
+        `amounts` is what each of its sources has for it, in whatever unit.
+        """
+        self._expected = self._expectation.rows(amounts)
+        if self._ended is not None:
+            self._between.append(time.monotonic() - self._ended)
         path = self._folder / f"{batch_id:010}.json"
         if path.exists():
             self._take_over(json.loads(path.read_text()))
@@ -79,10 +96,12 @@ class Shedder:
         taken, kept = self._grown(dropped)
         if batch is not None and batch.rows_in:
             self._controller.observe(Observed(batch.rows_in, batch.rows_in - taken + kept, batch.seconds))
+            self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
         self._last = progress
         if progress.newest is not None:
             self._schedules.read_until(progress.newest, progress.closed)
+        self._ended = time.monotonic()
 
     # What users ask
 
@@ -117,19 +136,22 @@ class Shedder:
     # Deciding
 
     def _decide(self) -> None:
-        found = self._controller.fractions(self._waiting(), self._shares(), self._allowed())
+        found = self._controller.fractions(Load(self._waiting(), self._rate), self._shares(), self._allowed())
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
 
     def _waiting(self) -> float:
-        """Return how many rows wait to be read, as far as can be known."""
+        """Return how many rows wait to be read, as far as can be known.
+
+        Sources know what they hand out now; by the clock, there may be more behind that.
+        """
         progress = self._last
         if progress is None or not progress.course:
-            return 0.0
+            return self._expected or 0.0
         behind = self._behind(progress)
-        if behind is None:
-            return float(progress.course[-1].rows_in)
-        return self._rate * behind
+        if behind is not None:
+            return max(self._expected or 0.0, self._rate * behind)
+        return float(progress.course[-1].rows_in) if self._expected is None else self._expected
 
     def _behind(self, progress: Progress) -> float | None:
         """Return for how many seconds rows have been coming that are not read yet; None if that is not known."""
@@ -150,17 +172,20 @@ class Shedder:
         self._rate = rows / span
 
     def _allowed(self) -> float:
-        """Return how long a micro-batch may take: rows wait for one to end, and then for theirs."""
+        """Return how long a micro-batch may take: rows wait for one to end, and then for theirs.
+
+        What Spark does between two is part of that: no less than the shortest pause of late.
+        """
         bounds = [
             level.max_latency or UNBOUNDED_LATENCY
             for query in self._queries
             if (level := service_level(query.options, query.settings)).policy != "none"
         ]
         latency = min(bounds, default=UNBOUNDED_LATENCY)
-        return max((latency - self._delay) / 2, 0.1 * latency)
+        return max((latency - self._delay) / 2 - min(self._between, default=0.0), 0.1 * latency)
 
     def _shares(self) -> dict[str, Share]:
-        rows, drops = self._waiting(), [o for o in self._plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        drops = [o for o in self._plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
         found: dict[str, Share] = {}
         for drop in drops:
             units = drop.units
@@ -171,7 +196,7 @@ class Shedder:
             else:
                 gap = (units.batch + 1) * units.length - drop.size
                 saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
-            found[units.schedule] = Share(rows / len(drops), min(saved, 1.0), most, weight)
+            found[units.schedule] = Share(1 / len(drops), min(saved, 1.0), most, weight)
         return found
 
     def _grown(self, dropped: Mapping[str, Sequence[int]]) -> tuple[int, int]:

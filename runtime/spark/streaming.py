@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
+from runtime.spark.amounts import amounts
 from runtime.spark.sources import translate
 
 Deliver = Callable[[DataFrame, int], None]
@@ -34,6 +36,8 @@ class SparkQuery:
         self._deliver = deliver
         self._is_stopping = False
         self._done = 0
+        self._query: StreamingQuery
+        """Not there yet while the first micro-batch begins."""
         self._query = (
             frame.writeStream.foreachBatch(self._run)
             .option("checkpointLocation", f"file:{checkpoint}")
@@ -95,6 +99,11 @@ class SparkQuery:
             with translated():
                 raise error
         return False
+
+    def amounts(self) -> list[float]:
+        """Return what each source has for the micro-batch that is about to run; nothing if that cannot be told."""
+        query = getattr(self, "_query", None)
+        return [] if query is None else amounts(query._jsq.streamingQuery().lastExecution())
 
     @property
     def recent_progress(self) -> list[Any]:
