@@ -99,6 +99,9 @@ class Hold(Operator):
         return self.context.schedules[self.node.units.schedule]
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if self._passes_at_once(batch):
+            self._schedule.decide_until(int(unit_of(batch.start[-1:], self.node)[0]) + 1)
+            return batch
         self._changes.put(batch)
         if not len(self._changes) or self.until == BEGINNING:
             return empty_batch(self.types, self.until)
@@ -118,6 +121,11 @@ class Hold(Operator):
             instants = np.where(waited, (kept - 1) * length + grain, instants)
             instants, weights, columns = netted_changes(instants, weights, columns)
         return ChangeBatch(columns, instants, None, weights, self.until)
+
+    def _passes_at_once(self, batch: ChangeBatch) -> bool:
+        """Tell whether there are changes of the past only, and none of them has ever had to wait."""
+        is_free = self._schedule.is_idle and not len(self._changes) and batch.end is None
+        return is_free and len(batch) > 0 and int(batch.start.max()) < self.until
 
     def _settled(self, last: int) -> int:
         """Return the instant before which no change has to wait any longer, in or before the last unit so far."""

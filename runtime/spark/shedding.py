@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ class Shedder:
         """Seconds from the end of a micro-batch to the begin of the next."""
         self._ended: float | None = None
         self._last: Progress | None = None
+        self._drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        self._above = _above(plan, self._drops)
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -93,9 +95,11 @@ class Shedder:
     def done(self, progress: Progress, dropped: Mapping[str, Sequence[int]]) -> None:
         """Learn from a micro-batch that is done."""
         batch = progress.course[-1] if progress.course else None
-        taken, kept = self._grown(dropped)
+        passed = self._passed(dropped)
         if batch is not None and batch.rows_in:
-            self._controller.observe(Observed(batch.rows_in, batch.rows_in - taken + kept, batch.seconds))
+            parts = self._parts()
+            lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
+            self._controller.observe(Observed(batch.rows_in, round(batch.rows_in * (1 - lost)), batch.seconds))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
         self._last = progress
@@ -185,9 +189,8 @@ class Shedder:
         return max((latency - self._delay) / 2 - min(self._between, default=0.0), 0.1 * latency)
 
     def _shares(self) -> dict[str, Share]:
-        drops = [o for o in self._plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
-        found: dict[str, Share] = {}
-        for drop in drops:
+        parts, found = self._parts(), dict[str, Share]()
+        for drop in self._drops:
             units = drop.units
             served = [query for query in self._queries if units_of_query(self._plan, query.name) == units]
             weight = sum(service_level(query.options, query.settings).weight for query in served)
@@ -196,17 +199,37 @@ class Shedder:
             else:
                 gap = (units.batch + 1) * units.length - drop.size
                 saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
-            found[units.schedule] = Share(1 / len(drops), min(saved, 1.0), most, weight)
+            before = found[units.schedule].part if units.schedule in found else 0.0
+            found[units.schedule] = Share(before + parts[drop.id], min(saved, 1.0), most, weight)
         return found
 
-    def _grown(self, dropped: Mapping[str, Sequence[int]]) -> tuple[int, int]:
-        """Return how many rows drop operators took and passed since the last time."""
-        taken = kept = 0
+    def _parts(self) -> dict[str, float]:
+        """Return which part of the work on a row each drop operator stands in front of.
+
+        That is the time of the operators above it, for each row that it passed; an operator above several counts for
+        a part with each. As long as no times are known, all are taken to be equal.
+        """
+        figures = () if self._last is None else self._last.figures
+        seconds = {each.name: each.seconds or 0.0 for each in figures if each.kind == "operator"}
+        times: dict[str, float] = {}
+        for drop, above in self._above.items():
+            taken, passed = self._rows_before.get(drop, (0, 0))
+            own = sum(seconds.get(operator, 0.0) * share for operator, share in above.items())
+            times[drop] = own * taken / passed if passed else 0.0
+        rest = sum(seconds.values()) - sum(
+            seconds.get(operator, 0.0) * share for above in self._above.values() for operator, share in above.items()
+        )
+        total = max(rest, 0.0) + sum(times.values())
+        return {drop: time / total if total > 0 else 1 / len(times) for drop, time in times.items()}
+
+    def _passed(self, dropped: Mapping[str, Sequence[int]]) -> dict[str, float]:
+        """Return which share of their rows drop operators have passed since the last time."""
+        found = {}
         for operator, (now_taken, now_passed) in dropped.items():
-            before = self._rows_before.get(operator, (0, 0))
-            taken, kept = taken + now_taken - before[0], kept + now_passed - before[1]
+            taken, passed = self._rows_before.get(operator, (0, 0))
             self._rows_before[operator] = (now_taken, now_passed)
-        return taken, kept
+            found[operator] = (now_passed - passed) / (now_taken - taken) if now_taken > taken else 1.0
+        return found
 
     # The log
 
@@ -234,3 +257,14 @@ def _longest_delay(definitions: Definitions, plan: Plan) -> float:
     tables = [definitions.table(source.table) for source in plan.sources]
     ticks = [(table.delay, table.time) for table in tables if isinstance(table, StreamDef)]
     return max((delay * clock.microseconds_per_tick / 1e6 for delay, clock in ticks), default=0.0)
+
+
+def _above(plan: Plan, drops: Sequence[op.Operator]) -> dict[str, dict[str, float]]:
+    """Return for each drop operator those above it, each with its share: 1, or less if it is above several."""
+    found: dict[str, set[str]] = {drop.id: {drop.id} for drop in drops}
+    for operator in plan.operators:
+        for above in found.values():
+            if any(each.operator in above for each in operator.inputs):
+                above.add(operator.id)
+    times = Counter(operator for above in found.values() for operator in above)
+    return {drop: {operator: 1 / times[operator] for operator in above} for drop, above in found.items()}
