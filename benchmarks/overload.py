@@ -143,7 +143,7 @@ class Outcome:
     @property
     def recovered(self) -> float:
         """Return how long after the burst the last window was handed over that was later than the bound allows."""
-        late = [now for end, (now, delay) in self.delivered.delays.items() if delay > BOUND and end >= self.ended]
+        late = [now for now, delay in self.delivered.delays.values() if delay > BOUND and now >= self.ended]
         return max((now - self.ended for now in late), default=0.0)
 
     def longest_gap(self) -> int:

@@ -31,6 +31,9 @@ BAND = 0.1
 FULLEST = 0.9
 """How much of the time that a micro-batch may take is planned for."""
 
+LEAST = 2.0
+"""A micro-batch may take this times what it takes without rows: below that, shedding saves next to nothing."""
+
 COLD = 2
 """How many micro-batches after a start say nothing about costs: processes start and code is compiled."""
 
@@ -123,7 +126,7 @@ class Controller:
 
     def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
         """Return what each schedule should lose, with some load and if a micro-batch may take so many seconds."""
-        wanted = seconds * FULLEST
+        wanted = max(seconds * FULLEST, LEAST * self.costs.fixed)
         found = self._split(load.rows(wanted), wanted, shares)
         self._suspend(load.rate * wanted or load.waiting, wanted, shares)
         eased = {

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,14 +176,21 @@ def aims(count: int) -> list[Aim]:
     return [*(cycle[at % len(cycle)] for at in range(count - 1)), AT_THE_END]
 
 
-class Run:
-    """A `cql run` in a process group of its own, its JVM included, with a folder for what they put aside."""
+def run_of(script: Path, checkpoint: Path) -> list[str | Path]:
+    """Return the command that runs a script."""
+    return ["repl.cli", "run", script, "--checkpoint", checkpoint]
 
-    def __init__(self, script: Path, checkpoint: Path, aside: Path) -> None:
-        command = [sys.executable, "-m", "repl.cli", "run", str(script), "--checkpoint", str(checkpoint)]
+
+class Run:
+    """A program in a process group of its own, its JVM included, with a folder for what they put aside.
+
+    `command` is a module and its arguments.
+    """
+
+    def __init__(self, command: Sequence[str | Path], aside: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(aside), "SPARK_LOCAL_DIRS": str(aside)}
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", *command],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -239,14 +246,20 @@ class Kill:
 
 
 def killed(
-    script: Path, checkpoint: Path, out: Path, aside: Path, aim: Aim, driver_only: bool, rng: random.Random
+    command: Sequence[str | Path],
+    checkpoint: Path,
+    out: Path,
+    aside: Path,
+    aim: Aim,
+    driver_only: bool,
+    rng: random.Random,
 ) -> Kill:
     """Start a run, or let it go on from its checkpoint, and kill it.
 
     If only the driver is killed, its JVM ends by itself while the next run is starting already.
     """
     start = traces(checkpoint, out)
-    run = Run(script, checkpoint, aside)
+    run = Run(command, aside)
     try:
         has_come = run.wait_for(lambda: aim.wanted(start, traces(checkpoint, out)))
         time.sleep(rng.uniform(0, aim.seconds))

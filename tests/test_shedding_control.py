@@ -70,3 +70,10 @@ def test_a_backlog_that_passes_suspends_nothing() -> None:
     for _ in range(10):
         found = controller.fractions(Load(waiting=9_000_000, rate=50_000), {"s": share(most=0.5)}, seconds=2.5)
     assert found == {"s": 0.5} and not controller.suspended
+
+
+def test_a_bound_that_not_even_an_empty_micro_batch_keeps_sheds_nothing() -> None:
+    controller = learned()
+    for _ in range(10):
+        found = controller.fractions(Load(waiting=5_000, rate=5_000), {"s": share()}, seconds=0.1)
+    assert found == {"s": 0.0} and not controller.suspended

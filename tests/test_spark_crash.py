@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from repl.cli import main
 
@@ -17,7 +20,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from tests.crashes import Run, aims, killed, results, write_input, write_script
+from tests.crashes import IN_BATCHES, Run, aims, killed, results, run_of, write_input, write_script
 
 CRASHES = int(os.environ.get("CQL_CRASHES", "4"))
 SEED = int(os.environ.get("CQL_SEED", "1"))
@@ -40,11 +43,49 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
     kills = []
     try:
         for number, aim in enumerate(aims(CRASHES)):
-            kills.append(killed(script, checkpoint, crashed, aside, aim, number % 3 == 2, rng))
+            kills.append(killed(run_of(script, checkpoint), checkpoint, crashed, aside, aim, number % 3 == 2, rng))
             print(kills[-1])
-        assert Run(script, checkpoint, aside).finish() == (0, "")
+        assert Run(run_of(script, checkpoint), aside).finish() == (0, "")
     finally:
         for kill in kills:
             kill.run.kill_group()
     assert results(crashed) == results(whole)
     assert all(results(whole).values()), "every query has results"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600 + 120 * CRASHES)
+def test_after_kills_what_is_shed_is_what_was_decided_and_the_rest_is_exact(tmp_path: Path) -> None:
+    rng, kills = random.Random(SEED), -(-CRASHES // 4)
+    data, out, aside, checkpoint = (tmp_path / name for name in ("data", "out", "aside", "checkpoint"))
+    aside.mkdir()
+    write_input(data, FILES_FOR_EACH * (kills + 2), rng)
+    command: list[str | Path] = ["tests.shedding_program", data / "bid", checkpoint, out]
+    for number in range(kills):
+        killed(command, checkpoint, out, aside, IN_BATCHES[2 * (number % 2)], False, rng).run.kill_group()
+    code, printed = Run(command, aside).finish()
+    assert code == 0, printed
+    end = json.loads(printed.splitlines()[-1])
+    windows = _windows(data / "bid")
+    exact = Counter(
+        (instant, auction, len(prices), sum(prices))
+        for instant in range(end["until"] + 1)
+        if not any(first <= instant <= last for first, last in end["lost"])
+        for auction, prices in windows.get(instant // 2 * 2, {}).items()
+    )
+    delivered = Counter(
+        (row["ts"], row["auction"], row["n"], row["total"])
+        for path in out.glob("*.parquet")
+        for row in parquet.read_table(path).to_pylist()
+    )
+    assert delivered == exact
+    assert len(end["lost"]) >= 3 and delivered
+
+
+def _windows(folder: Path) -> dict[int, dict[int, list[int]]]:
+    """Return the prices of each auction in each window of two seconds, by its end."""
+    found: dict[int, dict[int, list[int]]] = {}
+    for path in folder.glob("*.parquet"):
+        for row in parquet.read_table(path).to_pylist():
+            found.setdefault(-(-row["at"] // 2) * 2, {}).setdefault(row["auction"], []).append(row["price"])
+    return found
