@@ -9,4 +9,5 @@ May import `grammar`, `cql` and `planner`; must not know of `runtime`, `repl` or
 | `plans` | the pass that puts drop operators into plans, and what does not fit |
 | `control` | the control loop: how much to lose of what, from what micro-batches cost |
 | `analysis` | what a lost share saves, by formulas |
+| `eviction` | which stored rows of a join stay when memory is short |
 """
