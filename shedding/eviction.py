@@ -135,7 +135,7 @@ class Frequencies:
 
     def _sample(self, keys: Ints, weights: Floats, below: float) -> None:
         together, at = np.unique(np.concatenate((self.sampled_keys, keys)), return_inverse=True)
-        summed = np.bincount(at, np.concatenate((self.sampled_weights, weights)), len(together))
+        summed = np.bincount(at, np.concatenate((self.sampled_weights, weights)), len(together)).astype(np.float64)
         tossed = coins(_SAMPLE_SEED, together)
         self.sampled_below = min(self.sampled_below, below)
         stays = (tossed < self.sampled_below) & (summed >= FORGOTTEN)
