@@ -57,7 +57,14 @@ def _run(arguments: list[str], is_whole_process: bool) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else WRONG_USAGE
     options.is_whole_process = is_whole_process
-    commands = {"check": _check, "run": _run_script, "explain": _explain, "state": _state, "repl": _shell}
+    commands = {
+        "check": _check,
+        "run": _run_script,
+        "explain": _explain,
+        "state": _state,
+        "offline": _offline,
+        "repl": _shell,
+    }
     return commands[options.command](options, settings)
 
 
@@ -125,6 +132,23 @@ def _state(options: argparse.Namespace, settings: Settings) -> int:
             show_part(checkpoint, options.store, options.batch, options.limit, options.output)
     except CqlError as error:
         return _report(error.within(Source(options.checkpoint, "")))
+    return DONE
+
+
+def _offline(options: argparse.Namespace, settings: Settings) -> int:
+    from repl import offline
+
+    try:
+        inputs = offline.Inputs.read(options.left, options.right, options.on, getattr(options, "time", None))
+        match options.tool:
+            case "optimum":
+                offline.show_optimum(inputs, options.window, options.memory, options.pooled, options.since)
+            case "static":
+                offline.show_static(inputs, options.keep)
+            case _:
+                offline.show_missing(inputs, options.window, options.delivered)
+    except CqlError as error:
+        return _report(error)
     return DONE
 
 
@@ -261,6 +285,14 @@ def _parser() -> argparse.ArgumentParser:
             "cql state checkpoints/auction --store store/log/source-5d0ed56b/single",
         )
     )
+    _add_offline(
+        command(
+            "offline",
+            "look at a join that sheds rows, with all of its input at hand",
+            "cql offline optimum left.csv right.csv --on key --window 400 --memory 100,200",
+        ),
+        debug,
+    )
     _add_repl(command("repl", "start the interactive shell", "cql repl auction.cql --engine local"))
     return parser
 
@@ -336,6 +368,51 @@ def _add_state(state: argparse.ArgumentParser) -> None:
         default="table",
         help="how it is printed: as tables (the default), or as JSON lines",
     )
+
+
+def _add_offline(offline: argparse.ArgumentParser, debug: argparse.ArgumentParser) -> None:
+    tools = offline.add_subparsers(dest="tool", required=True, metavar="TOOL", title="tools")
+
+    def tool(name: str, summary: str) -> argparse.ArgumentParser:
+        made = tools.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False, parents=[debug]
+        )
+        made.add_argument("left", metavar="LEFT", help="a csv file with a line of column names")
+        made.add_argument("right", metavar="RIGHT", help="another one")
+        made.add_argument("--on", metavar="COLUMN", required=True, help="the column that is equal in joined rows")
+        return made
+
+    optimum = tool("optimum", "the most pairs that any policy could find with little memory")
+    _add_window(optimum)
+    optimum.add_argument(
+        "--memory", metavar="N,N,...", type=_counts, required=True, help="how many rows can be stored, for each line"
+    )
+    optimum.add_argument("--pooled", action="store_true", help="both sides share the memory; otherwise each has half")
+    optimum.add_argument("--since", metavar="T", type=int, help="count only pairs that are complete from here on")
+    static = tool("static", "which rows of two tables to keep so that most of their join is kept")
+    static.add_argument("--keep", metavar="N", type=_count, required=True, help="how many rows of both are kept")
+    complete = tool("complete", "the pairs that a join that shed rows did not deliver, as csv")
+    _add_window(complete)
+    complete.add_argument(
+        "--delivered",
+        metavar="LOG",
+        required=True,
+        help="a csv file with columns left and right: numbers of the rows of each delivered pair, from 1 on",
+    )
+
+
+def _add_window(tool: argparse.ArgumentParser) -> None:
+    tool.add_argument(
+        "--window", metavar="N", type=_count, required=True, help="joined rows are at most so far apart in time"
+    )
+    tool.add_argument(
+        "--time", metavar="COLUMN", help="a column of whole numbers in order (default: the number of the row)"
+    )
+
+
+def _counts(text: str) -> list[int]:
+    """Return the numbers of a list with commas."""
+    return [_count(part.strip()) for part in text.split(",")]
 
 
 def _count(text: str) -> int:

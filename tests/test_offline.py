@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repl import cli
 from shedding.offline.archive import (
     Holding,
     archive_metric,
@@ -207,3 +209,65 @@ def test_of_three_relations_no_more_than_three_times_the_least_loss_is_lost(
     best = max(int(np.prod(np.array(way), axis=0).sum()) for way in product(*ways))
     everything = int(np.prod(rows, axis=0).sum())
     assert everything - int(np.prod(kept, axis=0).sum()) <= 3 * (everything - best)
+
+
+# The command
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("left.csv").write_text("key,at\na,1\na,2\na,3\nc,4\nb,5\n,6\n")
+    Path("right.csv").write_text("key,at\nb,1\nc,2\na,3\na,4\nc,5\n,6\n")
+    Path("log.csv").write_text("left,right\n2,3\n2,4\n3,3\n3,4\n4,2\n")
+
+
+WINDOW = ("left.csv", "right.csv", "--on", "key", "--window", "2")
+
+
+@pytest.mark.usefixtures("files")
+def test_the_command_tells_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["offline", "optimum", *WINDOW, "--memory", "2,4", "--time", "at"]) == 0
+    out = capsys.readouterr()
+    assert out.out == "memory  pairs  of all\n     2      5  0.714\n     4      7  1.000\n"
+    assert out.err == "7 pairs in all\n"
+
+
+@pytest.mark.usefixtures("files")
+def test_the_command_tells_which_rows_to_keep(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["offline", "static", "left.csv", "right.csv", "--on", "key", "--keep", "5"]) == 0
+    out = capsys.readouterr()
+    assert out.out.splitlines()[1].split() == ["a", "3", "2", "3", "2"]
+    assert out.err == "6 of 9 pairs are kept\n"
+
+
+@pytest.mark.usefixtures("files")
+def test_the_command_tells_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["offline", "complete", *WINDOW, "--delivered", "log.csv"]) == 0
+    out = capsys.readouterr()
+    assert out.out == '"left","right","key"\n1,3,"a"\n4,5,"c"\n'
+    assert out.err == "5 pairs were delivered, 2 are missing; 4 rows were not fully joined\n"
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("left.csv", "right.csv", "--on", "kay", "--window", "2"), "left.csv:1:1: E202: there is no column 'kay'"),
+        (("no.csv", "right.csv", "--on", "key", "--window", "2"), "no.csv:1:1: E501: 'no.csv' cannot be read"),
+        ((*WINDOW, "--time", "key"), "left.csv:1:1: E503: the column 'key' has values that are not whole numbers"),
+        (("left.csv", "late.csv", "--on", "key", "--window", "2", "--time", "at"), "row 2 is earlier"),
+        (("left.csv", "empty.csv", "--on", "key", "--window", "2"), "E504: this is not a csv file"),
+        ((*WINDOW[:-1], "0"), "log.csv:1:1: E503: a pair was delivered that is not one of the join"),
+        (("left.csv", "short.csv", "--on", "key", "--window", "2"), "there is no row 3 on the right, which has 1"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("late.csv").write_text("key,at\na,2\na,1\n")
+    Path("empty.csv").write_text("")
+    Path("short.csv").write_text("key\na\n")
+    assert cli.main(["offline", "complete", *arguments, "--delivered", "log.csv"]) == 1
+    out = capsys.readouterr()
+    assert complaint in out.err and out.out == ""

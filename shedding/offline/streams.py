@@ -41,19 +41,19 @@ class Stream:
 
     def upto(self, keys: Ints, times: Ints) -> Ints:
         """Return for each key and instant how many rows, in the order of keys and instants, are not behind it."""
-        low = np.searchsorted(self._sorted_keys, keys, side="left")
-        high = np.searchsorted(self._sorted_keys, keys, side="right")
+        low: Ints = np.searchsorted(self._sorted_keys, keys, side="left")
+        high: Ints = np.searchsorted(self._sorted_keys, keys, side="right")
         while (is_open := low < high).any():
             middle = (low + high) // 2
             is_upto = self._sorted_times[np.minimum(middle, len(self) - 1)] <= times
             low = np.where(is_open & is_upto, middle + 1, low)
             high = np.where(is_open & ~is_upto, middle, high)
-        found: Ints = low
-        return found
+        return low
 
     def count(self, keys: Ints, after: Ints, upto: Ints) -> Ints:
         """Return how many rows there are with each key, after one instant and up to another."""
-        return np.maximum(self.upto(keys, upto) - self.upto(keys, after), 0)
+        counted: Ints = np.maximum(self.upto(keys, upto) - self.upto(keys, after), 0)
+        return counted
 
     def matches(self, keys: Ints, after: Ints, upto: Ints) -> tuple[Ints, Ints]:
         """Return those rows: numbers of what was asked, and of the rows."""
