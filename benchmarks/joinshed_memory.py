@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks import _plots
 from shedding.eviction import (
     Cut,
     Floats,
@@ -33,8 +33,6 @@ from shedding.offline.archive import Holding, archive_metric, count_delivered, m
 from shedding.offline.optimum import optimum
 from shedding.offline.streams import Stream, count_exact
 from shedding.schedule import Ints, Mask
-
-PLOTS = Path(__file__).parent.parent / "docs" / "plots"
 
 # ------------------------------------------------------------------------------------------------- the input
 
@@ -517,7 +515,7 @@ def report() -> None:
     first = [Setting(COMPARED), Setting(COMPARED, window=800)]
     uniform = Setting(COMPARED, skews=(0.0, 0.0))
     skewed = [Setting(("RAND", "PROB", "OPT"), sizes=(1.0,), skews=(skew, skew)) for skew in SKEWS]
-    ranked = [Setting(("RAND", "LIFE", "PROB", "OPT"), ranks=ranks) for ranks in ("same", "reversed")]
+    ranked = [Setting(("RAND", "LIFE", "PROB"), ranks=ranks) for ranks in ("same", "reversed")]
     unequal = [Setting(("PROB", "PROBV", "OPT", "OPTV"), sizes=(1.0,), skews=skews) for skews in UNEQUAL]
     domains = [Setting(("RAND", "PROB", "OPT"), domain=domain) for domain in (10, 200)]
     settings = [*first, uniform, *skewed, *ranked, *unequal, *domains]
@@ -597,12 +595,7 @@ def _plot(
     across: str = "memory, in windows of one stream",
     of: str = "of the exact join",
 ) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 3.6))
+    figure, axes = _plots.empty()
     for number, (label, values) in enumerate(lines.items()):
         style = _STYLES.get(label, f"C{number // 2}" + ("--D" if label.startswith("OPT") else "-o"))
         axes.plot(at, values, style, markersize=4, label=_LABELS.get(label, label))
@@ -611,12 +604,7 @@ def _plot(
     axes.set_ylim(0, 1.03)
     axes.set_xlim(left=0)
     axes.set_title(title, fontsize=11)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    PLOTS.mkdir(exist_ok=True)
-    figure.savefig(PLOTS / f"{name}.png", dpi=110)
-    pyplot.close(figure)
+    _plots.save(name, figure, axes)
 
 
 def main() -> None:

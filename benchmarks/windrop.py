@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import _plots
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
@@ -27,7 +27,6 @@ from shedding.analysis import Costs, fraction_needed
 from shedding.plans import compile_all, compile_registered
 from shedding.schedule import most_lost
 
-PLOTS = Path(__file__).parent.parent / "docs" / "plots"
 GAP = 10
 """The batch of the paper's experiments: at most so many windows are lost in a row."""
 
@@ -295,12 +294,7 @@ def _table(title: str, index: str, at: Sequence[float], columns: dict[str, list[
 
 
 def _plot(name: str, title: str, across: str, at: Sequence[float], lines: dict[str, list[float]]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 3.6))
+    figure, axes = _plots.empty()
     for label, values in lines.items():
         is_formula = label.endswith("predicted")
         axes.plot(at, values, ":" if is_formula else "-", marker=None if is_formula else "o", markersize=4, label=label)
@@ -308,9 +302,4 @@ def _plot(name: str, title: str, across: str, at: Sequence[float], lines: dict[s
     axes.set_ylabel("share of answers lost")
     axes.set_ylim(0, 1)
     axes.set_title(title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    PLOTS.mkdir(exist_ok=True)
-    figure.savefig(PLOTS / f"{name}.png", dpi=110)
-    pyplot.close(figure)
+    _plots.save(name, figure, axes)

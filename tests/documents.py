@@ -29,6 +29,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import itertools
 import os
 import re
 import shlex
@@ -436,7 +437,7 @@ def _cql_problem(words: list[str]) -> str | None:
         return None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        code = main([words[0], "--help"])
+        code = main([*itertools.takewhile(lambda word: not word.startswith("-"), words), "--help"])
     if code != 0:
         return f"cql has no command {words[0]}"
     for word in words[1:]:
