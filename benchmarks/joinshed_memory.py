@@ -515,7 +515,7 @@ def report() -> None:
     first = [Setting(COMPARED), Setting(COMPARED, window=800)]
     uniform = Setting(COMPARED, skews=(0.0, 0.0))
     skewed = [Setting(("RAND", "PROB", "OPT"), sizes=(1.0,), skews=(skew, skew)) for skew in SKEWS]
-    ranked = [Setting(("RAND", "LIFE", "PROB"), ranks=ranks) for ranks in ("same", "reversed")]
+    ranked = [Setting(("RAND", "LIFE", "PROB", "OPT"), ranks=ranks) for ranks in ("same", "reversed")]
     unequal = [Setting(("PROB", "PROBV", "OPT", "OPTV"), sizes=(1.0,), skews=skews) for skews in UNEQUAL]
     domains = [Setting(("RAND", "PROB", "OPT"), domain=domain) for domain in (10, 200)]
     settings = [*first, uniform, *skewed, *ranked, *unequal, *domains]
