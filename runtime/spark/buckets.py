@@ -47,8 +47,7 @@ class BucketState:
     def save(self, done: Done) -> None:
         """Write what has changed."""
         for name in done.drop:
-            if self.chunks.containsKey((name,)):
-                self.chunks.removeKey((name,))
+            self.chunks.removeKey((name,))
         for name, chunk in done.put.items():
             self.chunks.updateValue((name,), (chunk,))
         self.kept_position.update((json.dumps(done.position),))
