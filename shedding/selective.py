@@ -36,6 +36,9 @@ SAMPLING = 0.1
 REMEMBERED = 40
 """From how many micro-batches costs are learned."""
 
+LIKE_OTHERS = 30.0
+"""With so many matches, what is known of a type counts as much as what is known of all."""
+
 HALVES = 2.0
 """After how many steps counts of full probes weigh half."""
 
@@ -64,10 +67,8 @@ def fraction_within(share: float, sampling: float = SAMPLING) -> float:
     """
     if share >= 1:
         return 1.0
-    if sampling == 0:
-        return max(LEAST, share)
     whole = 1 + sampling
-    return max(LEAST, (whole - sqrt(whole * whole - 4 * sampling * share)) / (2 * sampling))
+    return max(LEAST, 2 * share / (whole + sqrt(whole * whole - 4 * sampling * share)))
 
 
 @dataclass
@@ -154,7 +155,7 @@ def by_direction(fraction: float, lengths: tuple[float, float], means: tuple[flo
     if means[0] >= means[1]:
         part = min(1.0, budget / first)
     else:
-        part = max(0.0, (budget - second) / first)
+        part = min(1.0, max(0.0, (budget - second) / first))
     return part, min(1.0, max(0.0, (budget - part * first) / second))
 
 
@@ -368,9 +369,8 @@ class Learned:
         self.counts = self.counts.times(0.5 ** (1 / halves) if halves > 0 else 0.0).plus(counts)
         comparisons, probes = self.counts.comparisons, self.counts.probes
         self.densities = _ratio(self.counts.matches.sum(axis=0), comparisons.sum(axis=0), self.densities)
-        mean = float(_ratio(self.counts.worth.sum(), comparisons.sum(), self.utilities.mean()))
-        known = _ratio(self.counts.worth, comparisons.sum(axis=1), np.full(len(probes), mean))
-        self.utilities = known if self.is_known else self.utilities
+        if self.is_known:
+            self.utilities = _utilities(self.counts)
         if probes.sum() > 0:
             self.frequencies = probes / probes.sum()
 
@@ -382,6 +382,20 @@ class Learned:
     def side(self, length: float) -> Side:
         """Return what is known, for a window of some length."""
         return Side(length, self.densities, self.utilities, self.frequencies)
+
+
+def _utilities(counts: Counts) -> Floats:
+    """Return what a comparison is worth for each type; types with few matches are taken to be much like the others.
+
+    Otherwise, of many types, those would be chosen that had luck.
+    """
+    matches, comparisons = counts.matches.sum(axis=1), counts.comparisons.sum(axis=1)
+    if matches.sum() == 0:
+        return np.zeros(len(matches))
+    chance = matches.sum() / comparisons.sum()
+    chances = (matches + LIKE_OTHERS) / (comparisons + LIKE_OTHERS / chance)
+    worth: Floats = chances * (counts.worth + counts.worth.sum() / matches.sum()) / (matches + 1)
+    return worth
 
 
 def _ratio(parts: Any, wholes: Any, otherwise: Any) -> Floats:
