@@ -170,6 +170,7 @@ def rate_adaptation(seeds: Sequence[int] = SEEDS) -> dict[str, list[float]]:
     lines = {{"drop": "random drop", "rate": "rate adaptation"}[name]: _smooth(each) for name, each in runs.items()}
     steps = runs["rate"][0].fractions
     if seeds is SEEDS:
+        assert gains[1] > gains[2], "most where the burst is highest"
         plot("joinshed_rate", "second", "results per second", {"skew 0.45, no shift": (seconds, lines)})
         table("E3, the fraction r over time", "second", [at for at, *_ in steps], {"r": [r for _, r, *_ in steps]})
     return found
