@@ -14,13 +14,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
+from shedding.fitting import fitted
 
 REMEMBERED = 40
 """From how many micro-batches costs are learned."""
-
-AGEING = 0.9
-"""How much less a micro-batch counts than the one after it."""
 
 EASING = 0.6
 """What is left of a fraction, at least, when it goes down."""
@@ -194,27 +191,8 @@ def _robust(seen: Sequence[Observed]) -> Costs:
 
 
 def _fitted(seen: Sequence[Observed]) -> Costs:
-    """Return the costs that explain some micro-batches best, newer ones before older ones.
-
-    The costs that one would guess count as one more micro-batch, so that there is an answer however few there are and
-    however much they are alike. None of the costs is negative.
-    """
+    """Return the costs that explain some micro-batches best; those that one would guess count as one more of them."""
     guess = Costs()
-    rows = np.array([[1.0, batch.read, batch.kept] for batch in seen])
-    seconds = np.array([batch.seconds for batch in seen])
-    weights = np.sqrt(AGEING ** np.arange(len(seen))[::-1])
-    scale = np.array([1.0, max(rows[:, 1].max(), 1.0), max(rows[:, 2].max(), 1.0)])
-    prior = np.diag([0.1, 0.3, 0.3])
-    known = np.array([guess.fixed, guess.read, guess.kept]) * scale
-    system = np.vstack([rows / scale * weights[:, None], prior])
-    wanted = np.concatenate([seconds * weights, prior @ known])
-    free = np.ones(3, bool)
-    found = np.zeros(3)
-    for _ in range(3):
-        found[:] = 0.0
-        found[free] = np.linalg.lstsq(system[:, free], wanted, rcond=None)[0]
-        if (found >= 0).all():
-            break
-        free &= found > 0
-    fixed, read, kept = np.maximum(found, 0.0) / scale
+    counts = [[1.0, batch.read, batch.kept] for batch in seen]
+    fixed, read, kept = fitted(counts, [batch.seconds for batch in seen], [guess.fixed, guess.read, guess.kept])
     return Costs(float(fixed), float(read), float(max(kept, 1e-9)))

@@ -111,7 +111,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_the_index_lists_every_page_once() -> None:
     index = ROOT / "docs" / "README.md"
-    linked = re.findall(r"^\d+\. \[[^]]+\]\((\w+\.md)\)", index.read_text("utf-8"), re.MULTILINE)
+    linked = re.findall(r"^\d+\. \[[^]]+\]\(([\w-]+\.md)\)", index.read_text("utf-8"), re.MULTILINE)
     assert sorted(linked) == sorted(path.name for path in index.parent.glob("*.md") if path != index)
     assert (ROOT / "README.md").read_text("utf-8").count("](docs/README.md)") == 1
 

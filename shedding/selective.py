@@ -1,0 +1,580 @@
+"""Selective processing: which part of the opposite window a probing tuple is compared with, when time is short.
+
+Follows Part 1 of the sheet `papers/join-shedding.md` (Gedik, Wu, Yu, Liu), with its corrections. A window is cut into
+cells by age. A share of the probing tuples, drawn by a hash, is compared with the whole window: from their matches
+the density of each cell is learned, and from that which cells are worth the time. What may be spent is a fraction r
+of all comparisons, found from how long micro-batches take. No tuple is dropped, so the answer is a subset of the exact
+one, and r = 1 gives the exact one.
+
+Window i, or side i, holds the tuples of stream i and is probed by those of the other stream; the types of a side are
+those of the tuples that probe it. Ages are in ticks, relative to the instant of the probing tuple. This module knows
+nothing of plans, operators or Spark: it is told what was counted and says what to look at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shedding.fitting import Floats, fitted
+from shedding.schedule import Ints, Mask, coins
+
+BOOST = 1.2
+"""By which factor the fraction grows again, at most, from one step to the next."""
+
+LEAST = 1e-4
+"""The smallest fraction: from 0 it could not grow again."""
+
+SAMPLING = 0.1
+"""Which share of what may be processed goes to full probes."""
+
+REMEMBERED = 40
+"""From how many micro-batches costs are learned."""
+
+LIKE_OTHERS = 30.0
+"""With so many matches, what is known of a type counts as much as what is known of all."""
+
+HALVES = 2.0
+"""After how many steps counts of full probes weigh half."""
+
+
+# How much
+
+
+def adapted(fraction: float, fetched: float, offered: float, boost: float = BOOST) -> float:
+    """Return the next fraction, if so many of the tuples that were offered could be fetched: down at once, up slowly.
+
+    >>> adapted(1.0, 40, 100), adapted(0.5, 120, 100), adapted(0.9, 0, 0), adapted(0.5, 0, 100)
+    (0.4, 0.6, 1.0, 0.0001)
+    """
+    share = fetched / offered if offered > 0 else 1.0
+    return max(LEAST, share * fraction if share < 1 else min(1.0, boost * fraction))
+
+
+def fraction_within(share: float, sampling: float = SAMPLING) -> float:
+    """Return the fraction that costs a share of all comparisons, full probes of a share r * sampling included.
+
+    A probe costs r, or 1 if it is a full one: r + r * sampling * (1 - r) on average.
+
+    >>> r = fraction_within(0.3)
+    >>> round(r, 3), round(r + r * 0.1 * (1 - r), 9)
+    (0.28, 0.3)
+    """
+    if share >= 1:
+        return 1.0
+    whole = 1 + sampling
+    return max(LEAST, 2 * share / (whole + sqrt(whole * whole - 4 * sampling * share)))
+
+
+@dataclass
+class Rate:
+    """The fraction for micro-batches: what their time allows, by costs that are learned from those before.
+
+    A micro-batch takes c0 + c1 * comparisons. Where c0 alone takes all the time, shedding does not help, and as much
+    is processed as takes as long as c0 does.
+
+    >>> rate = Rate()
+    >>> for comparisons in (1e6, 2e6, 4e6):
+    ...     for _ in range(5): rate.observe(comparisons, 0.5 + 1e-6 * comparisons)
+    >>> 0.2 < rate.decide(seconds=2.5, comparisons=8e6) < 0.3
+    True
+    """
+
+    fraction: float = 1.0
+    fixed: float = 0.4
+    comparison: float = 5e-8
+    boost: float = BOOST
+    sampling: float = SAMPLING
+    _seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def observe(self, comparisons: float, seconds: float) -> None:
+        """Learn from a micro-batch that made some comparisons; without any, it says nothing."""
+        if comparisons > 0:
+            self._seen.append((comparisons, seconds))
+            counts = [[1.0, count] for count, _ in self._seen]
+            fixed, comparison = fitted(counts, [taken for _, taken in self._seen], [self.fixed, self.comparison])
+            self.fixed, self.comparison = float(fixed), max(float(comparison), 1e-12)
+
+    def decide(self, seconds: float, comparisons: float) -> float:
+        """Return the fraction for a micro-batch that may take some time and would make so many comparisons in all."""
+        if comparisons <= 0:
+            share = 1.0
+        else:
+            allowed = max(seconds - self.fixed, min(self.fixed, 0.5 * seconds), 0.0)
+            share = allowed / (self.comparison * comparisons)
+        self.fraction = min(fraction_within(share, self.sampling), self.boost * self.fraction, 1.0)
+        return self.fraction
+
+
+# Where
+
+
+def edges(length: int, cells: int) -> Ints:
+    """Return the ages at which cells begin, youngest first, and where the last one ends: an age of `length` is inside.
+
+    >>> edges(20, 3).tolist(), edges(1, 5).tolist()
+    ([0, 7, 14, 21], [0, 1, 2])
+    """
+    cells = max(1, min(cells, length + 1))
+    return np.arange(cells + 1, dtype=np.int64) * (length + 1) // cells
+
+
+def ranked(densities: Floats) -> Ints:
+    """Return cells from the densest to the thinnest; of equally dense ones the youngest first.
+
+    >>> ranked(np.array([0.1, 0.3, 0.1, 0.2])).tolist()
+    [1, 3, 0, 2]
+    """
+    return np.argsort(-densities, kind="stable")
+
+
+def taken(fraction: float, densities: Floats) -> Floats:
+    """Return which share of each cell is processed if a fraction of all cells is, the densest first.
+
+    >>> taken(0.375, np.array([0.1, 0.3, 0.1, 0.2])).tolist()
+    [0.0, 1.0, 0.0, 0.5]
+    """
+    found = np.zeros(len(densities))
+    found[ranked(densities)] = np.clip(fraction * len(densities) - np.arange(len(densities)), 0.0, 1.0)
+    return found
+
+
+def by_direction(fraction: float, lengths: tuple[float, float], means: tuple[float, float]) -> tuple[float, float]:
+    """Return the fractions of both windows: the denser one first, with as many comparisons as one fraction for both.
+
+    >>> by_direction(0.3, (10, 10), (0.2, 0.1)), by_direction(0.75, (10, 10), (0.1, 0.2))
+    ((0.6, 0.0), (0.5, 1.0))
+    """
+    first, second = lengths
+    budget = fraction * (first + second)
+    if means[0] >= means[1]:
+        part = min(1.0, budget / first)
+    else:
+        part = min(1.0, max(0.0, (budget - second) / first))
+    return part, min(1.0, max(0.0, (budget - part * first) / second))
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is known of a window: its length, the density of its cells, and of the types of tuples that probe it.
+
+    `utilities` is what a comparison with a tuple of each type is worth on average, `frequencies` the share of tuples
+    that are of that type.
+    """
+
+    length: float
+    densities: Floats
+    utilities: Floats
+    frequencies: Floats
+
+
+def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
+    """Return the fraction of each window for each type, so that what is found is worth most: a fractional knapsack.
+
+    An item is a cell of a window for one type; it weighs w / n times the frequency of the type, and is worth that
+    times the utility of the type and the density of the cell. Cells of a type are taken in the order of density, so
+    the best items together are fractions. With a single type, this weighs the cells of both windows against each
+    other. Types that have not been seen weigh nothing and are taken as far as they would be worth it.
+
+    >>> even, peaked = np.array([0.1, 0.1]), np.array([0.3, 0.1])
+    >>> one = np.ones(1)
+    >>> sides = [Side(10, even, 0.1 * one, one), Side(10, peaked, 0.2 * one, one)]
+    >>> [found.tolist() for found in by_utility(0.25, sides)]
+    [[0.0], [0.5]]
+    """
+    if fraction >= 1:
+        return [np.ones(len(side.utilities)) for side in sides]
+    worths, volumes, cells, owners = [], [], [], []
+    for at, side in enumerate(sides):
+        count, total = len(side.densities), side.densities.sum()
+        shape = side.densities[ranked(side.densities)] * count / total if total > 0 else np.ones(count)
+        worths.append(np.outer(side.utilities, shape).ravel())
+        volumes.append(np.repeat(side.frequencies * side.length / count, count))
+        cells.append(np.full(len(side.utilities) * count, 1 / count))
+        owners += [(at, type_) for type_ in range(len(side.utilities)) for _ in range(count)]
+    order = np.argsort(-np.concatenate(worths), kind="stable")
+    volume = np.concatenate(volumes)[order]
+    left = fraction * sum(side.length for side in sides) - (np.cumsum(volume) - volume)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(volume > 0, np.clip(left / volume, 0.0, 1.0), left > 0)
+    added = shares * np.concatenate(cells)[order]
+    found = [np.zeros(len(side.utilities)) for side in sides]
+    for position, amount in zip(order, added, strict=True):
+        at, type_ = owners[position]
+        found[at][type_] += amount
+    return [np.minimum(each, 1.0) for each in found]
+
+
+# What a probing tuple looks at
+
+
+class Ages(NamedTuple):
+    """Ages from a least one up to, not including, another, in ticks."""
+
+    least: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What tuples of one type look at in the opposite window: some ages, and everything if they are full probes.
+
+    >>> selection = Selection((Ages(0, 5), Ages(10, 12)), sampling=0.5, seed=3)
+    >>> selection.covers(np.array([0, 5, 11, 12])).tolist()
+    [True, False, True, False]
+    >>> Selection.of(selection.values()) == selection
+    True
+    """
+
+    ages: tuple[Ages, ...]
+    """Disjoint and in order, the youngest first."""
+    sampling: float
+    """The share of tuples that are full probes."""
+    seed: int
+
+    def covers(self, ages: Ints) -> Mask:
+        """Return which ages are looked at."""
+        if not self.ages:
+            return np.zeros(len(ages), np.bool_)
+        at = np.searchsorted(np.array([each.least for each in self.ages]), ages, side="right") - 1
+        return (at >= 0) & (ages < np.array([each.end for each in self.ages])[at])
+
+    def is_full(self, ordinals: Ints) -> Mask:
+        """Return which probing tuples are full probes, by their ordinals in their stream."""
+        return coins(self.seed, ordinals) < self.sampling
+
+    def values(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"ages": [list(each) for each in self.ages], "sampling": self.sampling, "seed": self.seed}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Selection:
+        """Return the selection with some values of JSON."""
+        return cls(tuple(Ages(*each) for each in values["ages"]), values["sampling"], values["seed"])
+
+
+def selected(fraction: float, densities: Floats, borders: Ints) -> tuple[Ages, ...]:
+    """Return the ages that a fraction of a window's cells takes up: the densest ones, of the last its young part.
+
+    >>> selected(0.375, np.array([0.1, 0.3, 0.1, 0.2]), np.array([0, 10, 20, 30, 41]))
+    (Ages(least=10, end=20), Ages(least=30, end=36))
+    """
+    shares = taken(fraction, densities)
+    ends = borders[:-1] + np.rint(shares * np.diff(borders)).astype(np.int64)
+    found: list[Ages] = []
+    for least, end in zip(borders[:-1].tolist(), ends.tolist(), strict=True):
+        if found and found[-1].end == least < end:
+            found[-1] = Ages(found[-1].least, end)
+        elif least < end:
+            found.append(Ages(least, end))
+    return tuple(found)
+
+
+# Learning from full probes
+
+
+@dataclass
+class Counts:
+    """What full probes of one side have counted, for each type: matches and comparisons by cell, and what is worth.
+
+    `probes` counts all tuples of a type, not only full probes; `inside` the worth of the matches that the selection in
+    force would have found as well.
+    """
+
+    matches: Floats
+    comparisons: Floats
+    worth: Floats
+    inside: Floats
+    probes: Floats
+
+    @classmethod
+    def none(cls, types: int, cells: int) -> Counts:
+        """Return counts of nothing."""
+        return cls(np.zeros((types, cells)), np.zeros((types, cells)), *(np.zeros(types) for _ in range(3)))
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the counts of both."""
+        pairs = zip(self._arrays(), other._arrays(), strict=True)
+        return Counts(*(mine + theirs for mine, theirs in pairs))
+
+    def times(self, factor: float) -> Counts:
+        """Return counts that weigh some factor as much."""
+        return Counts(*(factor * each for each in self._arrays()))
+
+    def values(self) -> list[Any]:
+        """Return them as JSON has them."""
+        return [each.tolist() for each in self._arrays()]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Counts:
+        """Return the counts with some values of JSON."""
+        return cls(*(np.array(each, float) for each in values))
+
+    def _arrays(self) -> tuple[Floats, ...]:
+        return self.matches, self.comparisons, self.worth, self.inside, self.probes
+
+
+def compared(instants: Ints, types: Ints, stored: Ints, borders: Ints, count: int) -> Floats:
+    """Return how many comparisons full probes make, by type and cell, with tuples whose instants are in order.
+
+    >>> compared(np.array([20, 30]), np.array([0, 1]), np.array([5, 12, 19, 20]), np.array([0, 10, 21]), 2).tolist()
+    [[3.0, 1.0], [0.0, 3.0]]
+    """
+    below = np.searchsorted(stored, instants[:, None] - borders[None, :], side="right")
+    found = np.zeros((count, len(borders) - 1))
+    np.add.at(found, types, below[:, :-1] - below[:, 1:])
+    return found
+
+
+def matched(
+    ages: Ints, types: Ints, worth: Floats, borders: Ints, selections: Sequence[Selection]
+) -> tuple[Floats, Floats, Floats]:
+    """Return what full probes found: matches by type and cell, their worth by type, and that of what is selected."""
+    count, cells = len(selections), len(borders) - 1
+    cell = np.searchsorted(borders, ages, side="right") - 1
+    matches = np.bincount(types * cells + cell, minlength=count * cells).reshape(count, cells).astype(float)
+    is_inside = np.zeros(len(ages), np.bool_)
+    for type_, selection in enumerate(selections):
+        of_type = types == type_
+        is_inside[of_type] = selection.covers(ages[of_type])
+    total = np.bincount(types, worth, minlength=count).astype(float)
+    inside = np.bincount(types[is_inside], worth[is_inside], minlength=count).astype(float)
+    return matches, total, inside
+
+
+@dataclass
+class Learned:
+    """What full probes have told about one side: densities, utilities and frequencies, newer counts before older ones.
+
+    What was never counted keeps what was known before: at first that all is alike.
+    """
+
+    counts: Counts
+    densities: Floats
+    utilities: Floats
+    frequencies: Floats
+
+    @classmethod
+    def nothing(cls, types: int, cells: int) -> Learned:
+        """Return what is known at first."""
+        return cls(Counts.none(types, cells), np.zeros(cells), np.ones(types), np.full(types, 1 / types))
+
+    def learn(self, counts: Counts, halves: float = HALVES) -> None:
+        """Take in what was counted in one more step; with `halves` of 0, it is all that counts."""
+        self.counts = self.counts.times(0.5 ** (1 / halves) if halves > 0 else 0.0).plus(counts)
+        comparisons, probes = self.counts.comparisons, self.counts.probes
+        self.densities = _ratio(self.counts.matches.sum(axis=0), comparisons.sum(axis=0), self.densities)
+        if self.is_known:
+            self.utilities = _utilities(self.counts)
+        if probes.sum() > 0:
+            self.frequencies = probes / probes.sum()
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether there were any full probes."""
+        return bool(self.counts.comparisons.any())
+
+    def side(self, length: float) -> Side:
+        """Return what is known, for a window of some length."""
+        return Side(length, self.densities, self.utilities, self.frequencies)
+
+
+def _utilities(counts: Counts) -> Floats:
+    """Return what a comparison is worth for each type; types with few matches are taken to be much like the others.
+
+    Otherwise, of many types, those would be chosen that had luck.
+    """
+    matches, comparisons = counts.matches.sum(axis=1), counts.comparisons.sum(axis=1)
+    if matches.sum() == 0:
+        return np.zeros(len(matches))
+    chance = matches.sum() / comparisons.sum()
+    chances = (matches + LIKE_OTHERS) / (comparisons + LIKE_OTHERS / chance)
+    worth: Floats = chances * (counts.worth + counts.worth.sum() / matches.sum()) / (matches + 1)
+    return worth
+
+
+def _ratio(parts: Any, wholes: Any, otherwise: Any) -> Floats:
+    """Return parts of wholes, or something else where there is no whole."""
+    parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
+    return np.asarray(np.where(wholes > 0, parts / np.where(wholes > 0, wholes, 1.0), otherwise), float)
+
+
+# How much of the answer is found
+
+
+def mass_inside(fraction: float, densities: Floats) -> float:
+    """Return which share of a window's matches is in the fraction that is selected, as far as densities are known.
+
+    >>> round(mass_inside(0.25, np.array([0.1, 0.3, 0.1, 0.1])), 3), mass_inside(0.25, np.zeros(4))
+    (0.5, 0.25)
+    """
+    total = densities.sum()
+    if total <= 0:
+        return min(1.0, fraction)
+    return float((taken(fraction, densities) * densities).sum() / total)
+
+
+@dataclass
+class Recall:
+    """How much of the exact answer is found, by what full probes found inside and outside of what was selected.
+
+    A full probe stands for 1 / sampling tuples, all but itself selective ones. Selections are made before the probes
+    that judge them, so that a choice by chance is not taken for a good one. By side, and in total.
+
+    >>> recall = Recall()
+    >>> recall.add(0, inside=30.0, total=40.0, sampling=0.1)
+    >>> recall.add(1, inside=0.0, total=10.0, sampling=0.1)
+    >>> round(recall.side(0), 3), round(recall.total(), 3), recall.side(1)
+    (0.775, 0.64, 0.1)
+    """
+
+    found: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    exact: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def add(self, side: int, inside: float, total: float, sampling: float) -> None:
+        """Take in what full probes of a side found."""
+        if sampling > 0:
+            self.found[side] += total + inside * (1 - sampling) / sampling
+            self.exact[side] += total / sampling
+
+    def fade(self, factor: float) -> None:
+        """Let what was seen weigh less, to tell of the present."""
+        self.found = [factor * each for each in self.found]
+        self.exact = [factor * each for each in self.exact]
+
+    def side(self, side: int) -> float | None:
+        """Return the recall of the matches that tuples find in one window; None if nothing is known."""
+        return self.found[side] / self.exact[side] if self.exact[side] > 0 else None
+
+    def total(self) -> float | None:
+        """Return the recall of the whole join; None if nothing is known."""
+        return sum(self.found) / sum(self.exact) if sum(self.exact) > 0 else None
+
+
+# All together
+
+
+@dataclass
+class Adaptation:
+    """Selective processing of one join: learns from the counts of each step, and says what to look at in the next.
+
+    >>> adaptation = Adaptation(lengths=(20, 20), cells=(4, 4), seed=5)
+    >>> adaptation.selections(1.0)[0][0].ages
+    (Ages(least=0, end=21),)
+    >>> cells, one = np.array([[9.0, 1, 1, 1]]), np.ones(1)
+    >>> young = Counts(cells, np.full((1, 4), 100.0), 12 * one, 9 * one, 50 * one)
+    >>> old = Counts(cells[:, ::-1] / 9, np.full((1, 4), 100.0), 1.3 * one, 0 * one, 50 * one)
+    >>> adaptation.learn((young, old))
+    >>> [side[0].ages for side in adaptation.selections(0.125)]
+    [(Ages(least=0, end=5),), ()]
+    """
+
+    lengths: tuple[int, int]
+    cells: tuple[int, int]
+    types: tuple[int, int] = (1, 1)
+    seed: int = 0
+    sampling: float = SAMPLING
+    halves: float = HALVES
+    recall: Recall = field(default_factory=Recall)
+    learned: tuple[Learned, Learned] = field(init=False)
+    in_force: tuple[tuple[Selection, ...], tuple[Selection, ...]] = field(init=False)
+    """By side and type of the probing tuple."""
+
+    def __post_init__(self) -> None:
+        count = [len(self.borders(side)) - 1 for side in (0, 1)]
+        self.learned = Learned.nothing(self.types[0], count[0]), Learned.nothing(self.types[1], count[1])
+        self.in_force = self.selections(1.0)
+
+    def borders(self, side: int) -> Ints:
+        """Return the ages at which the cells of a side begin and end."""
+        return edges(self.lengths[side], self.cells[side])
+
+    def learn(self, counts: tuple[Counts, Counts]) -> None:
+        """Take in what was counted while the selections in force were used."""
+        for side in (0, 1):
+            self.learned[side].learn(counts[side], self.halves)
+            for type_, selection in enumerate(self.in_force[side]):
+                total = float(counts[side].worth[type_])
+                self.recall.add(side, float(counts[side].inside[type_]), total, selection.sampling)
+
+    def selections(self, fraction: float) -> tuple[tuple[Selection, ...], tuple[Selection, ...]]:
+        """Put the selections for a fraction of all comparisons in force, by side and type; return them.
+
+        As long as nothing is known of one side, both have that fraction.
+        """
+        if all(learned.is_known for learned in self.learned):
+            parts = by_utility(fraction, [self.learned[side].side(self.lengths[side]) for side in (0, 1)])
+        else:
+            parts = [np.full(count, fraction) for count in self.types]
+        self.in_force = self._of_side(0, fraction, parts[0]), self._of_side(1, fraction, parts[1])
+        return self.in_force
+
+    def _of_side(self, side: int, fraction: float, parts: Floats) -> tuple[Selection, ...]:
+        densities, borders = self.learned[side].densities, self.borders(side)
+        return tuple(
+            Selection(selected(float(part), densities, borders), fraction * self.sampling, 2 * self.seed + side)
+            for part in parts
+        )
+
+    def mass_inside(self) -> float:
+        """Return which share of all matches the selections in force find, as far as densities are known."""
+        found, total = 0.0, 0.0
+        for side in (0, 1):
+            known = self.learned[side]
+            for type_, selection in enumerate(self.in_force[side]):
+                weight = self.lengths[side] * float(known.frequencies[type_] * known.utilities[type_])
+                width = sum(each.end - each.least for each in selection.ages) / (self.lengths[side] + 1)
+                found += weight * mass_inside(width, known.densities)
+                total += weight
+        return found / total if total > 0 else 1.0
+
+
+# How small cells should be
+
+
+def cell_masses(density: Floats, length: float, cell: float, steps: int = 200) -> Floats:
+    """Return the matches in each of 1 + ceil(length / cell) cells that slide by whole cells, on average over time.
+
+    `density` has the match density at evenly spaced ages from 0 to `length`.
+
+    >>> cell_masses(np.ones(1001), 1.0, 0.5).round(3).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    ages = np.linspace(0.0, length, len(density))
+    area = np.concatenate(([0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(ages))))
+    count = 1 + int(np.ceil(length / cell - 1e-9))
+    ends = (np.arange(steps)[:, None] + 0.5) / steps * cell + np.arange(count) * cell
+    masses: Floats = np.mean(np.interp(ends, ages, area) - np.interp(ends - cell, ages, area), axis=0)
+    return masses
+
+
+def captured(masses: Floats, fraction: float, length: float, cell: float) -> float:
+    """Return the matches that are found in a fraction of a window if its best cells are taken first."""
+    best = np.sort(masses)[::-1]
+    return float((best * np.clip(fraction * length / cell - np.arange(len(best)), 0.0, 1.0)).sum())
+
+
+def largest_area(density: Floats, length: float, width: float) -> float:
+    """Return the largest area under a density over any set of ages of some total width.
+
+    >>> round(largest_area(np.array([0.0, 1.0, 2.0, 1.0]), 4.0, 2.0), 3)
+    3.0
+    """
+    step = length / len(density)
+    best = np.sort(density)[::-1]
+    return float((best * step * np.clip(width / step - np.arange(len(best)), 0.0, 1.0)).sum())
+
+
+def optimality(density: Floats, length: float, cell: float, fraction: float) -> float:
+    """Return what cells of some size find of what infinitely small ones would.
+
+    >>> optimality(np.ones(1001), 1.0, 0.05, 0.5) > 0.99
+    True
+    """
+    found = captured(cell_masses(density, length, cell), fraction, length, cell)
+    return found / largest_area(density, length, length * min(1.0, fraction))
