@@ -13,6 +13,7 @@ from cql import ast
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.service import OPTIONS as SERVICE_OPTIONS
 from cql.settings import Settings
+from cql.sizes import BadSize, parse_size
 from cql.source import Span
 
 _FILES = """path maxFilesPerTrigger maxBytesPerTrigger maxFileAge latestFirst fileNameOnly cleanSource
@@ -54,10 +55,10 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "socket": ("host", "port"),
 }
 
-LATER_QUERY_OPTIONS = ("memory", "utility")
+LATER_QUERY_OPTIONS = ("utility",)
 """Options of REGISTER QUERY .. WITH that belong to shedding policies which are not there yet."""
 
-LATER_POLICIES = ("selective", "prob", "life", "rand", "dual", "auto")
+LATER_POLICIES = ("selective", "dual", "auto")
 """Shedding policies that are not there yet."""
 
 
@@ -145,12 +146,19 @@ def _check_service_option(query: str, option: ast.Option, value: str, settings: 
                 hint="it takes 'subset' or 'approximate'",
             )
         return
+    if option.key.key == "memory":
+        try:
+            parse_size(value)
+        except BadSize as error:
+            message = f"the memory of the query '{query}' cannot be '{value}'"
+            raise fail(Code.BAD_OPTION_VALUE, message, option.value.span, hint=str(error)) from None
+        return
     if option.key.key == "shedding" and value.lower() in LATER_POLICIES:
         raise fail(
             Code.NOT_AVAILABLE,
             f"the query '{query}' asks for the shedding policy '{value}', which this version does not have yet",
             option.value.span,
-            hint="there are 'window', 'random' and 'none'",
+            hint="there are 'window', 'random', 'rand', 'prob', 'life' and 'none'",
         )
     try:
         settings.changed(option.key.key, value, option.key.span, option.value.span)

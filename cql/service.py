@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 from cql.intervals import parse_interval
 from cql.settings import Settings
+from cql.sizes import parse_size
 
-OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept")
+EVICTING = ("rand", "prob", "life")
+"""Policies by which joins give up rows when there is no memory for all of them."""
+
+OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory")
 """The options of REGISTER QUERY .. WITH that make up a service level."""
 
 
@@ -20,9 +24,10 @@ OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept")
 class ServiceLevel:
     """What a query accepts.
 
-    `policy` is none, window or random; `max_gap` how many windows in a row may be missing; `weight` what an answer of
-    this query is worth beside those of others; `max_latency` the delay of answers, in seconds, from which on something
-    is to be shed; `seed` decides what is lost. With `accept_approximate`, answers may be wrong, not only missing.
+    `policy` is none, window or random, or one of `EVICTING`: its join then holds no more than `memory` bytes of rows.
+    `max_gap` is how many windows in a row may be missing; `weight` what an answer of this query is worth beside those
+    of others; `max_latency` the delay of answers, in seconds, from which on something is to be shed; `seed` decides
+    what is lost. With `accept_approximate`, answers may be wrong, not only missing.
     """
 
     policy: str = "none"
@@ -31,6 +36,7 @@ class ServiceLevel:
     max_latency: float | None = None
     seed: int = 0
     accept_approximate: bool = False
+    memory: int | None = None
 
 
 def service_level(options: Mapping[str, str], settings: Settings) -> ServiceLevel:
@@ -43,5 +49,6 @@ def service_level(options: Mapping[str, str], settings: Settings) -> ServiceLeve
         weight=float(given.get("weight", settings.weight)),
         max_latency=None if latency == "off" else parse_interval(latency).microseconds() / 1e6,
         seed=settings.shedding_seed,
+        memory=parse_size(given["memory"]) if "memory" in given else None,
         accept_approximate=given.get("accept", "subset").lower() == "approximate",
     )

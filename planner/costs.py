@@ -35,7 +35,7 @@ def estimate(operator: op.Operator) -> Estimate:
             return Estimate(0.5 + 0.25 * len(operator.items), 1.0)
         case op.SeqWindow():
             return Estimate(1.0, 2.0)
-        case op.BinaryJoin() | op.StreamJoin() | op.SemiJoin() | op.AntiJoin():
+        case op.BinaryJoin() | op.EvictingJoin() | op.StreamJoin() | op.SemiJoin() | op.AntiJoin():
             keyed = bool(operator.left_keys)
             return Estimate(4.0 if keyed else 50.0, 1.0 if keyed else 10.0)
         case op.MJoin():

@@ -132,6 +132,23 @@ class BinaryJoin(Operator):
     residual: ExprField | None
 
 
+class EvictingJoin(Operator):
+    """Pairs of rows with equal keys that satisfy the residual, found among the rows that `memory` bytes can hold.
+
+    Rows whose partners are least likely to come are given up before they end, by `policy`; `windows` is for how many
+    ticks rows of each input can be there. What is found is a part of what a `binary-join` finds.
+    """
+
+    kind: Literal["evicting-join"] = "evicting-join"
+    left_keys: tuple[ExprField, ...]
+    right_keys: tuple[ExprField, ...]
+    residual: ExprField | None
+    policy: Literal["rand", "prob", "life"]
+    memory: int
+    windows: tuple[int, int]
+    seed: int
+
+
 class SemiJoin(Operator):
     """The left rows that have a match on the right."""
 
@@ -308,6 +325,7 @@ AnyOperator = Annotated[
     | Project
     | SeqWindow
     | BinaryJoin
+    | EvictingJoin
     | SemiJoin
     | AntiJoin
     | MJoin

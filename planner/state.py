@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from cql import bound
+from cql.sizes import size_text
 from planner import operators as op
 from planner.codec import ExprField
 from planner.text import duration_text, expression_text, sort_text, window_text
@@ -130,6 +131,9 @@ class StateBuilder:
             case op.BinaryJoin():
                 self._relation(operator, 0, "left", operator.left_keys)
                 self._relation(operator, 1, "right", operator.right_keys)
+            case op.EvictingJoin():
+                held = f"rows of both inputs, as many as {size_text(operator.memory)} hold"
+                self._private(operator, 0, "rows", held, "early, if others are more likely to match", "constant")
             case op.SemiJoin() | op.AntiJoin():
                 self._relation(operator, 0, "left", operator.left_keys)
                 if operator.residual is None:

@@ -55,6 +55,7 @@ class Executor:
         query_sources: Mapping[str, Sequence[str]] | None = None,
         schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
+        buckets: int = 1,
     ) -> None:
         self.plan = plan
         self._chunk_rows = chunk_rows
@@ -66,7 +67,14 @@ class Executor:
         self.stores, self.stubs = make_stubs(plan, self._types)
         self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
         context = Context(
-            self.clock, functions or {}, self._types, self.stubs, final_ends(plan), netted(plan), self.schedules
+            self.clock,
+            functions or {},
+            self._types,
+            self.stubs,
+            final_ends(plan),
+            netted(plan),
+            self.schedules,
+            buckets,
         )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
@@ -148,6 +156,8 @@ class Executor:
         """Process everything that waits."""
         while self.step():
             pass
+        for operator in self._operators.values():
+            operator.settle()
         self._measure_state()
         if self.schedules:
             behind = min(self._heartbeats.values())

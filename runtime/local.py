@@ -37,12 +37,13 @@ from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
 from runtime.formats.tables import Screen
 from runtime.inputs import InputManager
-from runtime.losses import Loss, cannot_shed, losses_of
+from runtime.losses import Loss, Pairs, cannot_shed, losses_of
 from runtime.memory import Callback, CallbackWriter
+from runtime.operators.evicting import pairs_of
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
-from shedding.plans import compile_all, units_of_query
+from shedding.plans import check_memory, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
 NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
@@ -213,8 +214,9 @@ class _Part:
             if firsts and last >= min(firsts):
                 spans[name] = min(firsts), last
         own = [query for query in queries if query.name in executor.plan.queries]
+        pairs = {name: Pairs(*counts) for name, counts in pairs_of(executor.operators).items()}
         return losses_of(
-            executor.plan, own, executor.schedules, lambda o: work[o].elements_in - work[o].elements_out, spans
+            executor.plan, own, executor.schedules, lambda o: work[o].elements_in - work[o].elements_out, spans, pairs
         )
 
     def _newest(self) -> int | None:
@@ -264,7 +266,10 @@ class LocalRun:
         compiled = self._compiled()
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
-        self._parts = [_Part(Executor(combine(part), functions, policy=policy)) for part in by_clock(compiled)]
+        plans = [combine(part) for part in by_clock(compiled)]
+        for plan in plans:
+            check_memory(plan, buckets=1)
+        self._parts = [_Part(Executor(plan, functions, policy=policy)) for plan in plans]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
@@ -48,6 +49,22 @@ class Loss:
     longest_gap: int
     rows_dropped: int
     stretches: tuple[Stretch, ...]
+    recall: float | None = None
+    """Of a join that gives up rows, which share of its pairs it has found, as far as one can tell."""
+
+
+class Pairs(NamedTuple):
+    """The pairs that a join which gives up rows could have found, as far as one can tell, those that it has found, and
+    how many rows it has given up."""
+
+    expected: int
+    found: int
+    rows_given_up: int
+
+
+def added_up(counts: Iterable[Sequence[int]]) -> Pairs:
+    """Return what several buckets have found."""
+    return Pairs(*(sum(each) for each in zip(*counts, strict=True)))
 
 
 def losses_of(
@@ -56,18 +73,22 @@ def losses_of(
     schedules: Mapping[str, Schedule],
     dropped: Callable[[str], int],
     spans: Mapping[str, tuple[int, int]],
+    pairs: Mapping[str, Pairs],
 ) -> list[Loss]:
     """Return what the queries of a plan that shed have lost.
 
     `dropped` counts the rows that a drop operator left out; `spans` are the first instant of each query and the last
-    one that is complete.
+    one that is complete; `pairs` is what joins that give up rows have found.
     """
     found: list[Loss] = []
     for query in queries:
         units = units_of_query(plan, query.name)
+        below = list(plan.below(plan.output(query.name)))
+        joined = next((pairs[each.id] for each in below if each.id in pairs), None)
+        if joined is not None:
+            found.append(_given_up(query, joined))
         if units is None:
             continue
-        below = list(plan.below(plan.output(query.name)))
         top = next((each for each in below if isinstance(each, op.KeepWindows | op.Hold)), None)
         schedule = schedules[units.schedule]
         stretches = _stretches(schedule, top, spans[query.name]) if top and query.name in spans else ()
@@ -88,6 +109,12 @@ def losses_of(
             )
         )
     return found
+
+
+def _given_up(query: QueryDef, pairs: Pairs) -> Loss:
+    level = service_level(query.options, query.settings)
+    recall = pairs.found / pairs.expected if pairs.expected else 1.0
+    return Loss(query.name, level, "", 0.0, 0.0, True, 0, 0, 0, pairs.rows_given_up, (), recall)
 
 
 def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
@@ -113,7 +140,7 @@ def cannot_shed(query: str) -> CqlError:
 def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listing:
     """Return what SHOW SHEDDING shows: a line for each query that asks for shedding, figures if it has run."""
     asked_for = ("query", "policy", "max gap", "weight", "max latency")
-    happened = ("units", "lost", "longest gap", "rows dropped", "fraction", "wanted", "schedule")
+    happened = ("units", "lost", "longest gap", "rows dropped", "fraction", "wanted", "schedule", "recall")
     by_query = {loss.query: loss for loss in losses}
     rows = []
     for query in queries:
@@ -128,6 +155,8 @@ def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listi
 
 
 def _figures(loss: Loss) -> tuple[str, ...]:
+    if loss.recall is not None:
+        return ("", "", "", str(loss.rows_dropped), "", "", "", f"{loss.recall:.1%}")
     wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
     counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
-    return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule)
+    return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "")

@@ -70,7 +70,7 @@ def final_ends(plan: Plan) -> frozenset[str]:
                 keeps = operator.is_stream or operator.time is None
             case op.SeqWindow():
                 keeps = isinstance(operator.window, bound.RangeSpec)
-            case op.Select() | op.Project() | op.Union() | op.MJoin() | op.BinaryJoin(join="inner"):
+            case op.Select() | op.Project() | op.Union() | op.MJoin() | op.BinaryJoin(join="inner") | op.EvictingJoin():
                 keeps = all(edge.operator in final for edge in operator.inputs)
             case _:
                 keeps = operator.is_stream

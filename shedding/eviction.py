@@ -43,6 +43,10 @@ _SAMPLED = 256
 
 _SAMPLE_SEED = 0x5EED
 
+ROW_OVERHEAD = 72
+"""Bytes that a row takes beside its values, at most: when it starts and ends, its weight, its key's code and its own,
+its size, its entries in an index, and what is kept free for the next ones."""
+
 
 class Policy(StrEnum):
     """What decides about a row."""

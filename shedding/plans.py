@@ -16,18 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import gcd, lcm
+from types import MappingProxyType
 from typing import Any
 
 from cql import bound
 from cql.catalog import Catalog, QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import Unit
-from cql.service import ServiceLevel, service_level
+from cql.service import EVICTING, ServiceLevel, service_level
+from cql.sizes import size_text
 from planner import operators as op
 from planner.explain.headlines import headline
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine, planned
 from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
+from shedding.eviction import ROW_OVERHEAD
 from shedding.schedule import Schedule
 
 SOUND_BELOW = (
@@ -116,6 +119,8 @@ def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: 
             return _with_window_drops(profile(plan, level), share, known)
         case "random":
             return _with_random_drops(plan, level, share)
+        case policy if policy in EVICTING:
+            return _with_evicting_join(plan, level, share)
     return plan
 
 
@@ -128,6 +133,11 @@ def schedules_of(plan: Plan) -> dict[str, Schedule]:
         )
         for units in (o.units for o in _shedding(plan))
     }
+
+
+def loses_anything(plan: Plan) -> bool:
+    """Tell whether any query of a plan may lose something."""
+    return any(isinstance(operator, op.EvictingJoin | op.WindowDrop | op.RandomDrop) for operator in plan.operators)
 
 
 def units_of_query(plan: Plan, query: str) -> op.Units | None:
@@ -250,7 +260,7 @@ def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> Que
     if not sources:
         raise _cannot(plan, "reads no stream", None)
     if not level.accept_approximate:
-        refuse_unsound(plan)
+        refuse_unsound(plan, lambda operator: isinstance(operator, op.Source) and operator.is_stream)
     second = _second(sources)
     tables = sorted({source.table.casefold() for source in sources})
     units = _named_units(tables, Cut(second, 1), level.seed, "rows of ")
@@ -261,13 +271,15 @@ def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> Que
     return _rebuilt(plan, share, above, None)
 
 
-def refuse_unsound(plan: QueryPlan) -> None:
-    """Raise if a query could answer with rows that are wrong, not only missing, when some of its input is missing."""
+def refuse_unsound(plan: QueryPlan, loses: Callable[[op.Operator], bool]) -> None:
+    """Raise if a query could answer with rows that are wrong, not only missing, when some operators lose rows."""
     operators = {operator.id: operator for operator in plan.operators}
     affected: set[str] = set()
     for operator in plan.operators:
-        is_dropped = isinstance(operator, op.Source) and operator.is_stream
-        if not is_dropped and affected.isdisjoint(edge.operator for edge in operator.inputs):
+        if loses(operator):
+            affected.add(operator.id)
+            continue
+        if affected.isdisjoint(edge.operator for edge in operator.inputs):
             continue
         affected.add(operator.id)
         ranges = isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec)
@@ -275,6 +287,63 @@ def refuse_unsound(plan: QueryPlan) -> None:
         if not ranges and not (isinstance(operator, SOUND_BELOW) and inner):
             what = headline(operator, operators)
             raise _cannot(plan, f"would get wrong answers, not only fewer, if rows were lost below: {what}", "window")
+
+
+# Joins with too little memory
+
+
+def _with_evicting_join(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
+    if level.memory is None:
+        message = f"the query '{plan.name}' does not say how much memory its join may use"
+        raise fail(Code.CANNOT_SHED, message, hint=f"add memory = '64 MB' to shedding = '{level.policy}'")
+    join, windows = _equijoin_of_ranges(plan)
+    if not level.accept_approximate:
+        refuse_unsound(plan, lambda operator: operator is join)
+    same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind", "join")}
+    chosen: dict[str, Any] = {"policy": level.policy, "memory": level.memory, "windows": windows, "seed": level.seed}
+    return _rebuilt(plan, share, lambda _: None, None, {join.id: op.EvictingJoin(**same, **chosen)})
+
+
+def check_memory(plan: Plan, buckets: int) -> None:
+    """Raise if the memory of a join is too little for a row of each input in each bucket."""
+    for join in plan.operators:
+        if isinstance(join, op.EvictingJoin):
+            places = buckets if join.placement == "hash" else 1
+            least = places * (2 * ROW_OVERHEAD + 8 * len(join.columns))
+            if join.memory < least:
+                names = [query for query in plan.queries if join in plan.below(plan.output(query))]
+                message = (
+                    f"the query '{names[0]}' gives its join {size_text(join.memory)}, and a row of each input in each of "
+                    f"{places} {'buckets takes' if places > 1 else 'bucket takes'} {size_text(least)} at least"
+                )
+                raise fail(Code.CANNOT_SHED, message, hint="give it more memory, or leave out the shedding")
+
+
+def _equijoin_of_ranges(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
+    """Return the join of a query, and how long its windows are; raises if it is not one that can give up rows."""
+    operators = {operator.id: operator for operator in plan.operators}
+    joins = [each for each in plan.operators if isinstance(each, op.BinaryJoin | op.MJoin)]
+    if len(joins) != 1 or not isinstance(joins[0], op.BinaryJoin):
+        raise _cannot(plan, "is not one join of two inputs, which 'rand', 'prob' and 'life' are for", "window")
+    join = joins[0]
+    if join.join != "inner" or not join.left_keys:
+        what = headline(join, operators)
+        raise _cannot(
+            plan, f"has no inner join by equal values, which 'rand', 'prob' and 'life' are for: {what}", "window"
+        )
+    lengths = [_range_below(operators[edge.operator], operators) for edge in join.inputs]
+    if lengths[0] is None or lengths[1] is None:
+        raise _cannot(plan, "joins what is not two windows of time, which 'rand', 'prob' and 'life' are for", "window")
+    return join, (lengths[0], lengths[1])
+
+
+def _range_below(operator: op.Operator, operators: Mapping[str, op.Operator]) -> int | None:
+    """Return for how many ticks rows of a window of time are there, seen through filters and projections."""
+    while isinstance(operator, op.Select | op.Project):
+        operator = operators[operator.inputs[0].operator]
+    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec):
+        return operator.window.ticks
+    return None
 
 
 # Rebuilding
@@ -285,8 +354,12 @@ def _rebuilt(
     share: bool,
     above: Callable[[op.Source], op.Operator | None],
     below_output: tuple[type[op.Operator], Mapping[str, Any]] | None,
+    instead: Mapping[str, op.Operator] = MappingProxyType({}),
 ) -> QueryPlan:
-    """Return a plan with operators above its sources and below its output; ids follow from what operators read."""
+    """Return a plan with operators above its sources, below its output, and instead of some by their ids.
+
+    Ids follow from what operators read.
+    """
     renamed: dict[str, str] = {}
     made: dict[str, op.Operator] = {}
 
@@ -306,7 +379,8 @@ def _rebuilt(
             shared = operator.model_dump(include={"is_stream", "placement", "level", "reason"})
             last = add(kind(inputs=inputs, columns=made[inputs[0].operator].columns, **shared, **more), "last")
             inputs = (op.Input(operator=last.id),)
-        renamed[operator.id] = add(operator.model_copy(update={"inputs": inputs}), operator.id).id
+        new = instead.get(operator.id, operator).model_copy(update={"inputs": inputs})
+        renamed[operator.id] = add(new, operator.id).id
     return planned(plan.name, made, share)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from cql import bound
+from cql.sizes import size_text
 from planner import operators as op
 from planner.text import aggregate_text, expression_text, sort_text, window_text
 
@@ -28,6 +29,9 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.BinaryJoin():
             kind = "" if operator.join == "inner" else f"{operator.join} "
             return f"{kind}binary-join{_condition(operator, lower)}"
+        case op.EvictingJoin():
+            held = f"{operator.policy} in {size_text(operator.memory)}"
+            return f"evicting-join ({held}){_condition(operator, lower)}"
         case op.SemiJoin() | op.AntiJoin() | op.StreamJoin():
             return f"{operator.kind}{_condition(operator, lower)}"
         case op.MJoin():
@@ -83,7 +87,9 @@ def _source(operator_id: str, operators: Mapping[str, op.Operator]) -> str | Non
     return operator.table if isinstance(operator, op.Source) else None
 
 
-def _condition(operator: op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]) -> str:
+def _condition(
+    operator: op.BinaryJoin | op.EvictingJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin, lower: list[list[str]]
+) -> str:
     pairs = [
         f"{expression_text(a, lower[0])} = {expression_text(b, lower[1])}"
         for a, b in zip(operator.left_keys, operator.right_keys, strict=True)

@@ -32,6 +32,7 @@ _PARTS = {
     "key rows": "keys that are there",
     "waiting": "elements that wait for the relation",
 }
+_EVICTING = {"left": "left rows", "right": "right rows", "learned": "how often keys come"}
 _MATCHES = {"first": "rows", "second": "matches"}
 
 
@@ -158,6 +159,9 @@ def _piece(plan: Plan, operator: op.Operator, piece: str) -> Meaning:
             return _counted(piece, [expression_text(key, inputs[1]) for key in operator.right_keys])
         case op.BinaryJoin():
             return _counted(piece, inputs[int(piece.removeprefix("unmatched")[0])], _MATCHES)
+        case op.EvictingJoin():
+            held = {"left": inputs[0], "right": inputs[1], "learned": ["learned"]}[piece]
+            return Meaning("operator", _EVICTING[piece], values=tuple(held))
         case op.Except() | op.Intersect():
             return _counted(piece, own, {"first": "left", "second": "right"})
         case op.DuplicateEliminate():

@@ -50,6 +50,7 @@ from runtime.fragments.packing import (
 )
 from runtime.fragments.parts import fragment_plan
 from runtime.fragments.reading import FeedReader
+from runtime.operators.evicting import pairs_of
 from runtime.rows import is_sorted, order_by
 
 Static = Mapping[str, Mapping[int, bytes]]
@@ -89,6 +90,7 @@ class Worker:
             clock=self.clock,
             query_sources=sources_of_queries(layout.plan),
             taps={edge.producer for edge, _ in self._exits},
+            buckets=layout.bucket_count(fragment),
         )
         self.waiting = {edge.key: Agenda() for edge in self._edges.values() if self._waits(edge)}
         self.heartbeats: dict[str, int] = dict.fromkeys(self._edges, BEGINNING)
@@ -312,6 +314,7 @@ class Worker:
             "held": self._state_held(),
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
+            "pairs": pairs_of(self.executor.operators),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
 

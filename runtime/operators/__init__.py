@@ -9,6 +9,7 @@ from planner import operators as op
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
+from runtime.operators.evicting import EvictingJoin
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
 from runtime.operators.shedding import Drop, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
@@ -21,6 +22,7 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.Project: Project,
     op.SeqWindow: window_operator,
     op.BinaryJoin: join_operator,
+    op.EvictingJoin: EvictingJoin,
     op.SemiJoin: HalfJoin,
     op.AntiJoin: HalfJoin,
     op.MJoin: MJoin,

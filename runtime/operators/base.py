@@ -48,7 +48,8 @@ class Context:
 
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
-    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids.
+    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids;
+    `buckets` is how many others like it, itself included, an operator shares what it may use with.
     """
 
     clock: Clock
@@ -58,6 +59,7 @@ class Context:
     final_ends: frozenset[str] = frozenset()
     netted: frozenset[str] = frozenset()
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    buckets: int = 1
 
 
 class Operator:
@@ -83,6 +85,9 @@ class Operator:
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         """Compute what follows from a batch; its heartbeat is already noted."""
         raise NotImplementedError
+
+    def settle(self) -> None:
+        """Do what is to be done once for each micro-batch, when everything that came with it has been processed."""
 
     @property
     def nbytes(self) -> int:

@@ -47,7 +47,7 @@ from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.statistics import Figures
-from shedding.plans import schedules_of
+from shedding.plans import check_memory, loses_anything
 
 
 class Job:
@@ -79,7 +79,8 @@ class Job:
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self.counters.begin(record.plan)
-        sheds = bool(schedules_of(record.plan))
+        check_memory(record.plan, record.buckets)
+        sheds = loses_anything(record.plan)
         self._shedder = Shedder(self._folder / "shedding", record.plan, definitions) if sheds else None
         saved = Record.load(self._folder)
         told = {} if saved is None else saved.static
@@ -205,7 +206,9 @@ class Job:
         """Return what the queries that shed have lost."""
         if self._shedder is None:
             return []
-        return self._shedder.losses(self.counters.progress(), self.counters.shed(), self.counters.first)
+        return self._shedder.losses(
+            self.counters.progress(), self.counters.shed(), self.counters.first, self.counters.pairs()
+        )
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows came too late or could not be read."""

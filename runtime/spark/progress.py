@@ -15,6 +15,7 @@ from typing import Any
 from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.batch import BEGINNING
+from runtime.losses import Pairs, added_up
 from runtime.progress import Course, Progress
 from runtime.statistics import Figures, Statistics
 
@@ -29,6 +30,8 @@ class Counters:
         """Of each source, the late rows that each bucket of a fragment has seen."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._shed: dict[str, list[int]] = {}
+        self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
+        """What joins that give up rows have found, by place."""
         """How many rows each drop operator has taken and passed."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
@@ -92,6 +95,8 @@ class Counters:
                 self._counts[what][source] = max(self._counts[what][source], count)
         for operator, counts in values.get("shed", {}).items():
             self._shed[operator] = max(self._shed.get(operator, counts), counts)
+        for operator, counts in values.get("pairs", {}).items():
+            self._pairs[operator][values["place"]] = counts
         fragment, _, bucket = values["place"].rpartition("/")
         for source, count in values["late"].items():
             self._late[source][fragment, bucket] = count
@@ -118,6 +123,11 @@ class Counters:
         """Return how many rows each drop operator has taken and passed."""
         with self._lock:
             return dict(self._shed)
+
+    def pairs(self) -> dict[str, Pairs]:
+        """Return what joins that give up rows have found."""
+        with self._lock:
+            return {name: added_up(places.values()) for name, places in self._pairs.items()}
 
     def rows_in(self) -> dict[str, int]:
         """Return how many rows of each table have been read."""

@@ -24,7 +24,7 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.formats.result_files import sync, writing
 from runtime.fragments.schedules import DecidedSchedules
-from runtime.losses import Loss, losses_of
+from runtime.losses import Loss, Pairs, losses_of
 from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
@@ -81,6 +81,8 @@ class Shedder:
 
         `amounts` is what each of its sources has for it, in whatever unit.
         """
+        if not self._schedules.all:
+            return
         self._expected = self._expectation.rows(amounts)
         if self._ended is not None:
             self._between.append(time.monotonic() - self._ended)
@@ -122,7 +124,13 @@ class Shedder:
             self._asked[units.schedule] = fraction
         return True
 
-    def losses(self, progress: Progress, dropped: Mapping[str, Sequence[int]], firsts: int | None) -> list[Loss]:
+    def losses(
+        self,
+        progress: Progress,
+        dropped: Mapping[str, Sequence[int]],
+        firsts: int | None,
+        pairs: Mapping[str, Pairs],
+    ) -> list[Loss]:
         """Return what the queries have lost."""
         spans = {
             query: (firsts, min(last, progress.newest if progress.newest is not None else last))
@@ -135,7 +143,7 @@ class Shedder:
             taken, passed = dropped.get(operator, (0, 0))
             return taken - passed
 
-        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans)
+        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans, pairs)
 
     # Deciding
 

@@ -1,0 +1,230 @@
+"""A join with too little memory: gives up the rows whose partners are least likely to come.
+
+Which pairs it finds depends on what it holds; each pair that it finds is there exactly as long as both of its rows are.
+What it goes by is its own and part of its state: how often keys come on either input, learned from what it has seen.
+So every bucket decides for itself, and a micro-batch that is repeated gives up the same rows.
+
+Rows are given up at the end of a micro-batch, if the budget is used up, down to `FULLEST` of it, so that what is held
+is not gone through every time. Until then a micro-batch has the memory that it needs. In which order its rows came
+makes no difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planner import operators as op
+from planner.codec import ExprField
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, empty_batch, take
+from runtime.chunks import Chunks, Delta
+from runtime.expressions import compile_predicate
+from runtime.matching import Matcher, pairs_batch
+from runtime.matching import Side as Matched
+from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.rows import row_codes, valid_rows
+from runtime.stores import Store, StoredEnds
+from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
+
+FULLEST = 0.85
+"""How much of its budget a join uses after it has given up rows."""
+
+TRACKED = 1024
+"""Of how many keys of an input it is known how often they come, at most."""
+
+
+def pairs_of(operators: Mapping[str, Operator]) -> dict[str, list[int]]:
+    """Return what joins that give up rows have to tell: see `EvictingJoin.shed`."""
+    return {name: each.shed for name, each in operators.items() if isinstance(each, EvictingJoin)}
+
+
+class _Input:
+    """The rows that are held of one input, their keys' codes, and how often keys come on it."""
+
+    def __init__(self, types: tuple[pa.DataType, ...], keys: tuple[ExprField, ...], context: Context, window: int):
+        self.keys_of = evaluate_all(keys, context.functions)
+        self.store = Store(types, is_log=False)
+        self.matched = Matched(self.store.stub(StoredEnds()), self.keys_of, "keys")
+        self.codes = np.empty(0, np.int64)
+        self.ids = np.empty(0, np.int64)
+        """Rows with all that they are, as numbers that are the same for ever."""
+        self.sizes = np.empty(0, np.int64)
+        """The bytes that each row takes: a function of the row, however it came here."""
+        self.window = window
+        self.frequencies = Frequencies(TRACKED, half_life=float(window))
+        self.new = 0
+        """How many rows have come that nothing was learned from yet."""
+        self.latest: int | None = None
+        """The latest instant at which a row came."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.store.nbytes + self.codes.nbytes + self.ids.nbytes + self.sizes.nbytes
+
+    def keyed(self, batch: ChangeBatch) -> tuple[ChangeBatch, Ints]:
+        """Return the rows that can match at all, and the codes of their keys."""
+        keys = self.keys_of(batch.columns, len(batch))
+        valid = valid_rows(keys)
+        if valid is not None:
+            batch, keys = batch.filter(valid), take(keys, np.flatnonzero(valid))
+        return batch, row_codes(keys, len(batch)).codes.view(np.int64)
+
+    def take_in(self, batch: ChangeBatch, codes: Ints) -> None:
+        """Hold rows."""
+        self.matched.stub.take_in(batch)
+        self.codes = np.concatenate((self.codes, codes))
+        self.ids = np.concatenate((self.ids, _ids(batch.start, batch.columns)))
+        self.sizes = np.concatenate((self.sizes, _sizes(batch.columns, len(batch))))
+        self.new += len(batch)
+
+    def learn(self) -> None:
+        """Learn from the rows of a micro-batch."""
+        if self.new:
+            start = self.store.start.values[-self.new :]
+            latest = int(start.max())
+            before = int(start.min()) - 1 if self.latest is None else self.latest
+            self.frequencies.observe(self.codes[-self.new :], float(max(latest - before, 0)))
+            self.latest = max(latest, before)
+            self.new = 0
+
+    def keep(self, kept: Ints) -> None:
+        """Hold some of the rows only."""
+        positions = kept + self.store.base
+        columns = self.store.rows(positions)
+        numbers = [each.at(positions) for each in (self.store.start, self.store.end, self.store.weight)]
+        self.store.replace(columns, *numbers)
+        self.codes, self.ids, self.sizes = self.codes[kept], self.ids[kept], self.sizes[kept]
+
+    def load(self, chunks: ChunkSets, name: str) -> None:
+        rows = chunks.get(name, {})
+        self.store.load(rows, sum(len(chunk) for chunk in rows.values()))
+        self.matched.stub.seen = self.store.length
+        held = self.store.rows_since(self.store.base)
+        keys = self.keys_of(held, len(self.store))
+        self.sizes = _sizes(held, len(self.store))
+        self.ids = _ids(self.store.start.values, held)
+        self.codes = row_codes(keys, len(self.store)).codes.view(np.int64)
+
+
+class EvictingJoin(Operator):
+    """A join of two inputs whose rows come with their ends, within a number of bytes."""
+
+    node: op.EvictingJoin
+
+    def __init__(self, node: op.EvictingJoin, context: Context) -> None:
+        super().__init__(node, context)
+        keys = (node.left_keys, node.right_keys)
+        self._inputs = [
+            _Input(types, own, context, window)
+            for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
+        ]
+        holds = None if node.residual is None else compile_predicate([node.residual], context.functions)
+        self._matcher = Matcher([each.matched for each in self._inputs], holds)
+        self._budget = node.memory // context.buckets
+        self._found = 0
+        self._lost = 0.0
+        """How many pairs those rows could have expected that were given up."""
+        self._given_up = 0
+        self._learned = Chunks()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self._inputs)
+
+    @property
+    def shed(self) -> list[int]:
+        """How many pairs there would have been, as far as one can tell, how many were found, and rows given up."""
+        return [self._found + round(self._lost), self._found, self._given_up]
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if len(batch):
+            batch, codes = self._inputs[port].keyed(batch)
+        found = self._matcher.matches(port, batch) if len(batch) else []
+        if len(batch):
+            self._inputs[port].take_in(batch, codes)
+            self._found += sum(len(part.owner) for part in found)
+        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+
+    def settle(self) -> None:
+        """Learn from a micro-batch; then let go of rows that have ended, and of others if the budget is used up."""
+        for each in self._inputs:
+            each.learn()
+        if self._taken <= self._budget or self.until == BEGINNING:
+            return
+        for at, each in enumerate(self._inputs):
+            alive = np.flatnonzero(each.store.end.values > self.heartbeats[1 - at])
+            if len(alive) < len(each.store):
+                each.keep(alive)
+        if self._taken > self._budget:
+            self._evict(self._budget * FULLEST)
+
+    @property
+    def _taken(self) -> int:
+        """The bytes that all rows take."""
+        return sum(int(each.sizes.sum()) for each in self._inputs)
+
+    def _evict(self, limit: float) -> None:
+        """Give up rows so that those that stay take no more than some bytes."""
+        first, second = self._inputs
+        worths, ages, sides = [], [], []
+        for own, partner, partner_until in zip((first, second), (second, first), self.heartbeats[::-1], strict=True):
+            side = Side.of(own.frequencies, partner.frequencies, float(own.window))
+            age = own.window - (own.store.end.values - partner_until)
+            worth = priorities(Policy(self.node.policy), side, own.codes, age, own.ids, self.node.seed)
+            worths.append(worth / own.sizes)
+            ages.append(age)
+            sides.append(side)
+        stays = np.zeros(len(first.ids) + len(second.ids), np.bool_)
+        order = np.argsort(np.concatenate([first.ids, second.ids]), kind="stable")
+        sizes = np.concatenate([first.sizes, second.sizes])
+        stays[order] = within_budget(np.concatenate(worths)[order], np.concatenate(ages)[order], sizes[order], limit)
+        cut = len(first.store)
+        for own, side, age, kept in zip(self._inputs, sides, ages, (stays[:cut], stays[cut:]), strict=True):
+            gone = np.flatnonzero(~kept)
+            self._lost += float(side.expected(own.codes[gone], age[gone]).sum())
+            self._given_up += len(gone)
+            own.keep(np.flatnonzero(kept))
+
+    # Keeping
+
+    def delta(self) -> dict[str, Delta]:
+        values = {
+            "found": self._found,
+            "lost": self._lost,
+            "given up": self._given_up,
+            "latest": [each.latest for each in self._inputs],
+            "frequencies": [each.frequencies.values() for each in self._inputs],
+        }
+        self._learned.clear()
+        self._learned.append(pa.record_batch([pa.array([json.dumps(values)])], names=["learned"]))
+        left, right = (each.store.delta() for each in self._inputs)
+        return {"left": left, "right": right, "learned": self._learned.delta()}
+
+    def load(self, chunks: ChunkSets) -> None:
+        for each, name in zip(self._inputs, ("left", "right"), strict=True):
+            each.load(chunks, name)
+        self._learned.load(chunks.get("learned", {}))
+        for chunk in self._learned:
+            values = json.loads(chunk.column(0)[0].as_py())
+            self._found, self._lost, self._given_up = values["found"], values["lost"], values["given up"]
+            for each, latest, known in zip(self._inputs, values["latest"], values["frequencies"], strict=True):
+                each.latest, each.frequencies = latest, Frequencies.of(known)
+
+
+def _ids(start: Ints, columns: Columns) -> Ints:
+    return row_codes((pa.array(start), *columns), len(start)).codes.view(np.int64)
+
+
+def _sizes(columns: Columns, length: int) -> Ints:
+    """Return the bytes that rows take in memory."""
+    sizes = np.full(length, ROW_OVERHEAD, np.int64)
+    for column in columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            sizes += 5 + np.asarray(pc.fill_null(pc.binary_length(column), 0))
+        else:
+            sizes += 1 + (column.type.bit_width + 7) // 8
+    return sizes
