@@ -313,8 +313,8 @@ def check_memory(plan: Plan, buckets: int) -> None:
             if join.memory < least:
                 names = [query for query in plan.queries if join in plan.below(plan.output(query))]
                 message = (
-                    f"the query '{names[0]}' gives its join {size_text(join.memory)}, and a row of each input in each of "
-                    f"{places} {'buckets takes' if places > 1 else 'bucket takes'} {size_text(least)} at least"
+                    f"the query '{names[0]}' gives its join {size_text(join.memory)}; a row of each input, in each of "
+                    f"its buckets, takes {size_text(least)} at least"
                 )
                 raise fail(Code.CANNOT_SHED, message, hint="give it more memory, or leave out the shedding")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.joinshed_dual import MACHINE, by_rank, curve, matches, run, zipf
+from benchmarks._joinshed_dual import MACHINE, by_rank, curve, matches, run, zipf
 from shedding.dual import (
     Ranks,
     Shares,

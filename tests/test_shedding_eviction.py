@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.joinshed_memory import (
+from benchmarks._joinshed_memory import (
     Input,
     Setting,
     estimates,

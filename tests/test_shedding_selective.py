@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from benchmarks._joinshed_selective import SHEET, SHIFT, expected, rate_adaptation, time_and_direction, utility_gain
 from benchmarks._joinshed_streams import EXACT, Machine, Policy, Workload, joined, streams
-from benchmarks.joinshed_selective import SHEET, SHIFT, expected, rate_adaptation, time_and_direction, utility_gain
 from shedding.selective import (
     LEAST,
     Adaptation,

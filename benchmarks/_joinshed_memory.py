@@ -605,8 +605,3 @@ def _plot(
     axes.set_xlim(left=0)
     axes.set_title(title, fontsize=11)
     _plots.save(name, figure, axes)
-
-
-def main() -> None:
-    """Run this part of `joinshed` alone."""
-    report()
