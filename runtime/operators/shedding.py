@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from planner import operators as op
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, empty_batch
+from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, empty_batch
 from runtime.chunks import Chunks, Delta
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.streams import ChangeLog, netted_changes
@@ -100,7 +100,7 @@ class Hold(Operator):
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         if self._passes_at_once(batch):
-            self._schedule.decide_until(int(unit_of(batch.start[-1:], self.node)[0]) + 1)
+            self._schedule.decide_until(int(unit_of(np.array([self.until - 1]), self.node)[0]) + 1)
             return batch
         self._changes.put(batch)
         if not len(self._changes) or self.until == BEGINNING:
@@ -124,8 +124,10 @@ class Hold(Operator):
 
     def _passes_at_once(self, batch: ChangeBatch) -> bool:
         """Tell whether there are changes of the past only, and none of them has ever had to wait."""
-        is_free = self._schedule.is_idle and not len(self._changes) and batch.end is None
-        return is_free and len(batch) > 0 and int(batch.start.max()) < self.until
+        if not len(batch) or len(self._changes) or not self._schedule.is_idle:
+            return False
+        known = batch.start if batch.end is None else np.where(batch.end == FOREVER, batch.start, batch.end)
+        return int(known.max()) < self.until
 
     def _settled(self, last: int) -> int:
         """Return the instant before which no change has to wait any longer, in or before the last unit so far."""
