@@ -137,3 +137,22 @@ def test_what_cannot_be_shed_says_so(spark: SparkSession) -> None:
         engine.start()
         with pytest.raises(CqlError, match="the query 'q' does not shed anything"):
             engine.shed("q", 0.5)
+
+
+def test_a_join_that_gives_up_rows_finds_a_part_and_says_how_much(spark: SparkSession) -> None:
+    left, right = ([(t * 7 % 11 * (t % 3), t, t // 8) for t in range(first, 800 + first)] for first in (0, 5))
+    join = "SELECT a.k, a.v, b.v AS w FROM s [Range 40 Seconds] AS a, r [Range 40 Seconds] AS b WHERE a.k = b.k"
+    with Engine(spark) as engine:
+        engine.execute(f"{STREAM}; {STREAM.replace(' s ', ' r ')}")
+        engine.register("exact", join)
+        engine.register("part", join, shedding="prob", memory="24 KB")
+        for half in (slice(0, 400), slice(400, None)):
+            engine.push("s", left[half])
+            engine.push("r", right[half])
+            engine.process_available()
+        exact, part = (Counter(answers(engine, name)) for name in ("exact", "part"))
+        loss = engine.query("part").shedding()
+    coming = [sum(count for (_, sign, *_), count in each.items() if sign == "+") for each in (part, exact)]
+    assert part and part < exact
+    assert loss is not None and loss.recall is not None and loss.rows_dropped > 0
+    assert loss.recall == pytest.approx(coming[0] / coming[1], abs=0.1)
