@@ -69,19 +69,17 @@ class Feed:
         count = max(round(rate * FILE_SECONDS), 1)
         begin = round(since * SECOND)
         instants = begin + np.arange(count) * round(FILE_SECONDS * SECOND) // count
-        table = pa.table(
-            {
-                "k": self._rng.integers(0, KEYS, count, np.int32),
-                "v": self._rng.integers(0, 100, count, np.int32),
-                "ts": pa.array(instants, pa.timestamp("us")),
-            }
-        )
+        table = pa.table({**self.values(count), "ts": pa.array(instants, pa.timestamp("us"))})
         path = self.folder / f"{self.written:08}.parquet"
         hidden = path.with_name(f".{path.name}")
         parquet.write_table(table, hidden)
         hidden.replace(path)
         self.written += 1
         self.rows += count
+
+    def values(self, count: int) -> dict[str, np.ndarray]:
+        """Return the columns of so many rows, but for their instants."""
+        return {"k": self._rng.integers(0, KEYS, count, np.int32), "v": self._rng.integers(0, 100, count, np.int32)}
 
     def run(self, phases: list[tuple[float, float]]) -> None:
         """Write files for phases, each so many seconds at a rate."""

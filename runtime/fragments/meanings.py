@@ -32,7 +32,14 @@ _PARTS = {
     "key rows": "keys that are there",
     "waiting": "elements that wait for the relation",
 }
-_EVICTING = {"left": "left rows", "right": "right rows", "learned": "how often keys come"}
+_EVICTING = {
+    "left": "left rows",
+    "right": "right rows",
+    "left missed": "left rows given up",
+    "right missed": "right rows given up",
+    "learned": "how often keys come",
+}
+_MISSED = ["code", "end", "weight", "likely"]
 _MATCHES = {"first": "rows", "second": "matches"}
 
 
@@ -160,7 +167,7 @@ def _piece(plan: Plan, operator: op.Operator, piece: str) -> Meaning:
         case op.BinaryJoin():
             return _counted(piece, inputs[int(piece.removeprefix("unmatched")[0])], _MATCHES)
         case op.EvictingJoin():
-            held = {"left": inputs[0], "right": inputs[1], "learned": ["learned"]}[piece]
+            held = {"left": inputs[0], "right": inputs[1], "learned": ["learned"]}.get(piece, _MISSED)
             return Meaning("operator", _EVICTING[piece], values=tuple(held))
         case op.Except() | op.Intersect():
             return _counted(piece, own, {"first": "left", "second": "right"})

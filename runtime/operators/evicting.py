@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,12 +27,15 @@ from runtime.expressions import compile_predicate
 from runtime.matching import Matcher, pairs_batch
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
-from runtime.rows import row_codes, valid_rows
+from runtime.rows import expand_ranges, row_codes, valid_rows
 from runtime.stores import Store, StoredEnds
 from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
 
 FULLEST = 0.85
 """How much of its budget a join uses after it has given up rows."""
+
+MOST_MISSED = 2048
+"""Of how many rows of an input that were given up it is counted which pairs they miss, at most."""
 
 TRACKED = 1024
 """Of how many keys of an input it is known how often they come, at most."""
@@ -40,6 +44,58 @@ TRACKED = 1024
 def pairs_of(operators: Mapping[str, Operator]) -> dict[str, list[int]]:
     """Return what joins that give up rows have to tell: see `EvictingJoin.shed`."""
     return {name: each.shed for name, each in operators.items() if isinstance(each, EvictingJoin)}
+
+
+class _Missed:
+    """A sample of the rows that were given up, by their keys' codes and ends, to count the pairs that they miss.
+
+    Rows that can expect more partners are more likely to be in it, and count for fewer others: what is counted is right
+    on average, whatever was expected, and the better that was the less it varies.
+    """
+
+    def __init__(self) -> None:
+        self.codes, self.ends = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.weights, self.likely = np.empty(0), np.empty(0)
+        """How many rows each stands for, and how likely it is to be picked if there are too many."""
+
+    def add(self, codes: Ints, ends: Ints, expected: npt.NDArray[np.float64]) -> None:
+        """Remember rows, each with how many partners it could expect, in an order that is always the same."""
+        if not len(codes):
+            return
+        self.codes, self.ends = np.concatenate((self.codes, codes)), np.concatenate((self.ends, ends))
+        self.weights = np.concatenate((self.weights, np.ones(len(codes))))
+        self.likely = np.concatenate((self.likely, expected + max(float(expected.mean()), 1e-9)))
+        if len(self.codes) > MOST_MISSED:
+            reached = np.cumsum(self.likely * self.weights)
+            step = reached[-1] / (MOST_MISSED // 2)
+            self._keep(np.searchsorted(reached, (np.arange(MOST_MISSED // 2) + 0.5) * step))
+            self.weights = step / self.likely
+
+    def misses(self, codes: Ints, starts: Ints) -> float:
+        """Return how many pairs rows that come would have made with those that were given up."""
+        order = np.argsort(self.codes, kind="stable")
+        known = self.codes[order]
+        first = np.searchsorted(known, codes)
+        owner, at = expand_ranges(first, np.searchsorted(known, codes, side="right") - first)
+        found = order[at]
+        return float(self.weights[found][self.ends[found] > starts[owner]].sum())
+
+    def forget_before(self, instant: int) -> None:
+        """Forget rows that have ended."""
+        self._keep(np.flatnonzero(self.ends > instant))
+
+    def _keep(self, at: Ints) -> None:
+        self.codes, self.ends = self.codes[at], self.ends[at]
+        self.weights, self.likely = self.weights[at], self.likely[at]
+
+    def to_table(self) -> pa.RecordBatch:
+        """Return it as state."""
+        columns = {"code": self.codes, "end": self.ends, "weight": self.weights, "likely": self.likely}
+        return pa.record_batch({name: pa.array(each) for name, each in columns.items()})
+
+    def from_table(self, table: pa.RecordBatch) -> None:
+        """Take over state."""
+        self.codes, self.ends, self.weights, self.likely = (column.to_numpy() for column in table.columns)
 
 
 class _Input:
@@ -56,6 +112,7 @@ class _Input:
         """The bytes that each row takes: a function of the row, however it came here."""
         self.window = window
         self.frequencies = Frequencies(TRACKED, half_life=float(window))
+        self.missed, self.kept_missed = _Missed(), Chunks()
         self.new = 0
         """How many rows have come that nothing was learned from yet."""
         self.latest: int | None = None
@@ -78,7 +135,7 @@ class _Input:
         self.matched.stub.take_in(batch)
         self.codes = np.concatenate((self.codes, codes))
         self.ids = np.concatenate((self.ids, _ids(batch.start, batch.columns)))
-        self.sizes = np.concatenate((self.sizes, _sizes(batch.columns, len(batch))))
+        self.sizes = np.concatenate((self.sizes, row_sizes(batch.columns, len(batch))))
         self.new += len(batch)
 
     def learn(self) -> None:
@@ -103,9 +160,12 @@ class _Input:
         rows = chunks.get(name, {})
         self.store.load(rows, sum(len(chunk) for chunk in rows.values()))
         self.matched.stub.seen = self.store.length
+        self.kept_missed.load(chunks.get(f"{name} missed", {}))
+        for table in self.kept_missed:
+            self.missed.from_table(table)
         held = self.store.rows_since(self.store.base)
         keys = self.keys_of(held, len(self.store))
-        self.sizes = _sizes(held, len(self.store))
+        self.sizes = row_sizes(held, len(self.store))
         self.ids = _ids(self.store.start.values, held)
         self.codes = row_codes(keys, len(self.store)).codes.view(np.int64)
 
@@ -127,7 +187,7 @@ class EvictingJoin(Operator):
         self._budget = node.memory // context.buckets
         self._found = 0
         self._lost = 0.0
-        """How many pairs those rows could have expected that were given up."""
+        """How many pairs were missed, as far as one can tell."""
         self._given_up = 0
         self._learned = Chunks()
 
@@ -146,13 +206,15 @@ class EvictingJoin(Operator):
         found = self._matcher.matches(port, batch) if len(batch) else []
         if len(batch):
             self._inputs[port].take_in(batch, codes)
+            self._lost += self._inputs[1 - port].missed.misses(codes, batch.start)
             self._found += sum(len(part.owner) for part in found)
         return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
 
     def settle(self) -> None:
         """Learn from a micro-batch; then let go of rows that have ended, and of others if the budget is used up."""
-        for each in self._inputs:
+        for at, each in enumerate(self._inputs):
             each.learn()
+            each.missed.forget_before(self.heartbeats[1 - at])
         if self._taken <= self._budget or self.until == BEGINNING:
             return
         for at, each in enumerate(self._inputs):
@@ -185,7 +247,9 @@ class EvictingJoin(Operator):
         cut = len(first.store)
         for own, side, age, kept in zip(self._inputs, sides, ages, (stays[:cut], stays[cut:]), strict=True):
             gone = np.flatnonzero(~kept)
-            self._lost += float(side.expected(own.codes[gone], age[gone]).sum())
+            gone = gone[np.argsort(own.ids[gone], kind="stable")]
+            expected = side.expected(own.codes[gone], age[gone])
+            own.missed.add(own.codes[gone], own.store.end.values[gone], expected)
             self._given_up += len(gone)
             own.keep(np.flatnonzero(kept))
 
@@ -201,8 +265,12 @@ class EvictingJoin(Operator):
         }
         self._learned.clear()
         self._learned.append(pa.record_batch([pa.array([json.dumps(values)])], names=["learned"]))
-        left, right = (each.store.delta() for each in self._inputs)
-        return {"left": left, "right": right, "learned": self._learned.delta()}
+        deltas = {"learned": self._learned.delta()}
+        for name, each in zip(("left", "right"), self._inputs, strict=True):
+            each.kept_missed.clear()
+            each.kept_missed.append(each.missed.to_table())
+            deltas |= {name: each.store.delta(), f"{name} missed": each.kept_missed.delta()}
+        return deltas
 
     def load(self, chunks: ChunkSets) -> None:
         for each, name in zip(self._inputs, ("left", "right"), strict=True):
@@ -219,7 +287,7 @@ def _ids(start: Ints, columns: Columns) -> Ints:
     return row_codes((pa.array(start), *columns), len(start)).codes.view(np.int64)
 
 
-def _sizes(columns: Columns, length: int) -> Ints:
+def row_sizes(columns: Columns, length: int) -> Ints:
     """Return the bytes that rows take in memory."""
     sizes = np.full(length, ROW_OVERHEAD, np.int64)
     for column in columns:

@@ -1,0 +1,220 @@
+"""Joins on Spark with too little memory for their windows, by the clock on the wall.
+
+Two streams with Zipf-skewed keys, the ranks of which have nothing to do with each other, arrive at multiples of a base
+rate and are joined by key over windows of ten seconds. The join has memory for a quarter of what both windows take:
+`rand` gives up any rows, `prob` those whose partners come least often.
+
+- `found` are the pairs that were delivered, of all that there are in the files;
+- `recall` is what the query itself says of that in the end;
+- every pair that is delivered has to be one of the exact answer, and none may come twice (`wrong`);
+- the delay is from the later row of a pair to when it is handed over.
+
+The last table is the price of shedding that is not needed: the same join with memory for everything, and without any
+shedding, on the same files, turn by turn. `CQL_SECONDS=15` makes runs shorter, `CQL_LOADS=1.5,10` picks loads. What has
+to hold is checked at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import DataFrame
+
+import cql
+from benchmarks.overload import FILE_SECONDS, SECOND, Feed
+from runtime.operators.evicting import row_sizes
+
+KEYS = 10_000
+BASE_RATE = 400.0
+"""Rows of each stream in a second at a load of 1."""
+WINDOW = 10
+BOUND = 5.0
+"""Seconds that pairs may take at most."""
+TURNS = 5
+PRICE_RATE = 5_000.0
+
+STREAM = "CREATE STREAM {name} (k INT, v INT, ts TIMESTAMP) TIMESTAMP BY ts FROM parquet OPTIONS (path '{folder}')"
+JOIN = f"SELECT Istream(a.v, b.v AS w) FROM a [Range {WINDOW} Seconds], b [Range {WINDOW} Seconds] WHERE a.k = b.k"
+PAIRS_ARE_DIFFERENT = "approximate"
+"""An Istream could tell of a pair whose equal has just left, if there were equal ones; rows are numbered here."""
+
+
+class Skewed(Feed):
+    """Rows with Zipf-skewed keys, numbered."""
+
+    def values(self, count: int) -> dict[str, np.ndarray]:
+        """Return keys and numbers."""
+        weights = 1 / np.arange(1, KEYS + 1)
+        names = np.random.default_rng(len(self.folder.name)).permutation(KEYS)
+        ranks = self._rng.choice(KEYS, count, p=weights / weights.sum())
+        return {"k": names[ranks].astype(np.int32), "v": np.arange(self.rows, self.rows + count, dtype=np.int32)}
+
+
+@dataclass
+class Pairs:
+    """The pairs that were handed over, and the longest that one took."""
+
+    left: list[np.ndarray] = field(default_factory=list)
+    right: list[np.ndarray] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+
+    def __call__(self, changes: DataFrame, batch: int) -> None:
+        """Take the pairs of a micro-batch."""
+        now = time.time()
+        table = changes.select("ts", "v", "w").toArrow()
+        if len(table):
+            self.left.append(table["v"].to_numpy())
+            self.right.append(table["w"].to_numpy())
+            self.delays.append(now - int(table["ts"].cast(pa.int64()).to_numpy().min()) / SECOND)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return both sides of all pairs."""
+        none = np.empty(0, np.int32)
+        return np.concatenate([none, *self.left]), np.concatenate([none, *self.right])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    found: float
+    recall: float
+    wrong: int
+    delay: float
+    longest: float
+
+
+def read(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and instants of all rows of a stream, in their order."""
+    table = pa.concat_tables(parquet.read_table(path) for path in sorted(folder.glob("*.parquet")))
+    return table["k"].to_numpy(), table["ts"].cast(pa.int64()).to_numpy()
+
+
+def count_pairs(left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]) -> int:
+    """Return how many pairs of rows with equal keys are less than a window apart."""
+    spread = 4 * WINDOW * SECOND
+    first = min(left[1].min(), right[1].min())
+    length = int(max(left[1].max(), right[1].max()) - first) + 2 * spread
+    a, b = (np.sort(keys.astype(np.int64) * length + instants - first + spread) for keys, instants in (left, right))
+    reach = WINDOW * SECOND
+    return int((np.searchsorted(b, a + reach) - np.searchsorted(b, a - reach, side="right")).sum())
+
+
+def count_wrong(pairs: Pairs, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]) -> int:
+    """Return how many of the pairs are not in the exact answer, or came before."""
+    a, b = pairs.arrays()
+    apart = np.abs(left[1][a] - right[1][b])
+    twice = len(a) - len(np.unique(a.astype(np.int64) << 32 | b))
+    return int(((left[0][a] != right[0][b]) | (apart >= WINDOW * SECOND)).sum()) + twice
+
+
+def memory_for(rate: float, share: float) -> int:
+    """Return the bytes of a share of both windows."""
+    row = (pa.array([1], pa.int32()), pa.array([1], pa.int32()), pa.array([1], pa.timestamp("us")))
+    return round(2 * rate * WINDOW * share * int(row_sizes(row, 1)[0]))
+
+
+def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome:
+    """Let both streams come at a rate for some time."""
+    root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), Pairs()
+    feeds = [Skewed(root / name, rate) for name in ("a", "bb")]
+    try:
+        engine.execute("SET files = follow")
+        for name, feed in zip(("a", "b"), feeds, strict=True):
+            feed.folder.mkdir()
+            engine.execute(STREAM.format(name=name, folder=feed.folder))
+        memory = f"{memory_for(rate, 0.25)} bytes"
+        engine.register("q", JOIN, into=pairs, shedding=policy, memory=memory, accept=PAIRS_ARE_DIFFERENT)
+        for feed in feeds:
+            feed.write(time.time() - 1, rate / 10)
+        engine.start()
+        engine.process_available()
+        threads = [threading.Thread(target=feed.run, args=([(seconds, rate)],)) for feed in feeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        engine.process_available()
+        loss = engine.query("q").shedding()
+        left, right = (read(feed.folder) for feed in feeds)
+        found = len(pairs.arrays()[0]) / count_pairs(left, right)
+        recall = loss.recall if loss is not None and loss.recall is not None else float("nan")
+        warm = pairs.delays[2:]
+        return Outcome(found, recall, count_wrong(pairs, left, right), median(warm), max(warm))
+    finally:
+        engine.stop()
+        engine.execute("DROP QUERY q; DROP STREAM a; DROP STREAM b")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def price(engine: cql.Engine) -> float:
+    """Return how much longer the join takes with shedding that is not needed than without."""
+    root = Path(tempfile.mkdtemp(prefix="cql-joinload-"))
+    took: dict[bool, list[float]] = {False: [], True: []}
+    try:
+        engine.execute("SET files = follow")
+        for name, folder in (("a", root / "a"), ("b", root / "bb")):
+            folder.mkdir()
+            feed = Skewed(folder, PRICE_RATE)
+            for number in range(240):
+                feed.write(1_000_000_000 + number * FILE_SECONDS, PRICE_RATE)
+            engine.execute(STREAM.format(name=name, folder=folder).replace("')", "', maxFilesPerTrigger '40')"))
+        for _ in range(TURNS):
+            for sheds, found in took.items():
+                service = {"shedding": "prob", "memory": "4 GB", "accept": PAIRS_ARE_DIFFERENT} if sheds else {}
+                engine.register("q", JOIN, into=_counted, **service)
+                engine.start()
+                engine.process_available()
+                found.append(median(batch.seconds for batch in engine.history()[2:] if batch.rows_in))
+                engine.stop()
+                engine.execute("DROP QUERY q")
+        return median(took[True]) / median(took[False])
+    finally:
+        engine.execute("DROP STREAM a; DROP STREAM b")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _counted(changes: DataFrame, batch: int) -> None:
+    changes.count()
+
+
+def main() -> None:
+    """Run the benchmark and print its tables."""
+    seconds = float(os.environ.get("CQL_SECONDS", "40"))
+    loads = [float(load) for load in os.environ.get("CQL_LOADS", "1.5,3,10").split(",")]
+    engine, broken = cql.Engine(), []
+    print(
+        f"equi-join, memory for a quarter of windows of {WINDOW} s, Zipf(1) over {KEYS:,} keys; {seconds:g} s for each"
+    )
+    print(f"{'load':>6}{'rows/s':>9}{'policy':>8}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}")
+    for load in loads:
+        rate = load * BASE_RATE
+        outcomes = {policy: run(engine, policy, rate, seconds) for policy in ("rand", "prob")}
+        for policy, each in outcomes.items():
+            print(
+                f"{load:>6g}{2 * rate:>9,.0f}{policy:>8}{each.found:>9.1%}{each.recall:>9.1%}{each.wrong:>7}"
+                f"{each.delay:>8.1f}{each.longest:>9.1f}",
+                flush=True,
+            )
+            held = {
+                "pairs are right": each.wrong == 0,
+                "recall is within 5 points": abs(each.found - each.recall) <= 0.05,
+                f"pairs come within {BOUND:g} s": each.longest < BOUND,
+            }
+            broken += [f"load {load:g}, {policy}: {what}: no" for what, holds in held.items() if not holds]
+        ratio = outcomes["prob"].found / outcomes["rand"].found
+        print(f"{'prob / rand':>23}{ratio:>9.2f}")
+        if ratio < 1.5:
+            broken.append(f"load {load:g}: prob finds 1.5 times as much as rand: no")
+    print(f"\nshedding that is not needed: {price(engine):.3f} times the time of none")
+    assert not broken, "; ".join(broken)
