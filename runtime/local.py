@@ -215,9 +215,11 @@ class _Part:
                 spans[name] = min(firsts), last
         own = [query for query in queries if query.name in executor.plan.queries]
         pairs = {name: Pairs(*counts) for name, counts in pairs_of(executor.operators).items()}
-        return losses_of(
-            executor.plan, own, executor.schedules, lambda o: work[o].elements_in - work[o].elements_out, spans, pairs
-        )
+
+        def dropped(operator: str) -> int:
+            return work[operator].elements_in - work[operator].elements_out
+
+        return losses_of(executor.plan, own, executor.schedules, dropped, spans, pairs, lambda _: "by hand")
 
     def _newest(self) -> int | None:
         return max((feed.newest for feed in self.feeds if feed.newest is not None), default=None)

@@ -49,6 +49,8 @@ class Loss:
     longest_gap: int
     rows_dropped: int
     stretches: tuple[Stretch, ...]
+    why: str = ""
+    """Why something is being lost: load, suspended (its gap cannot be kept), by hand, memory; nothing if nothing is."""
     recall: float | None = None
     """Of a join that gives up rows, which share of its pairs it has found, as far as one can tell."""
 
@@ -74,11 +76,13 @@ def losses_of(
     dropped: Callable[[str], int],
     spans: Mapping[str, tuple[int, int]],
     pairs: Mapping[str, Pairs],
+    why: Callable[[str], str],
 ) -> list[Loss]:
     """Return what the queries of a plan that shed have lost.
 
     `dropped` counts the rows that a drop operator left out; `spans` are the first instant of each query and the last
-    one that is complete; `pairs` is what joins that give up rows have found.
+    one that is complete; `pairs` is what joins that give up rows have found. `why` says of a schedule that loses units
+    what makes it so.
     """
     found: list[Loss] = []
     for query in queries:
@@ -106,6 +110,7 @@ def losses_of(
                 longest_gap=max((_units(each, units.length) for each in lost), default=0),
                 rows_dropped=sum(dropped(o.id) for o in below if isinstance(o, op.WindowDrop | op.RandomDrop)),
                 stretches=stretches,
+                why=why(units.schedule) if schedule.wanted > 0 else "",
             )
         )
     return found
@@ -114,7 +119,8 @@ def losses_of(
 def _given_up(query: QueryDef, pairs: Pairs) -> Loss:
     level = service_level(query.options, query.settings)
     recall = pairs.found / pairs.expected if pairs.expected else 1.0
-    return Loss(query.name, level, "", 0.0, 0.0, True, 0, 0, 0, pairs.rows_given_up, (), recall)
+    why = "memory" if pairs.rows_given_up else ""
+    return Loss(query.name, level, "", 0.0, 0.0, True, 0, 0, 0, pairs.rows_given_up, (), why, recall)
 
 
 def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
@@ -140,7 +146,7 @@ def cannot_shed(query: str) -> CqlError:
 def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listing:
     """Return what SHOW SHEDDING shows: a line for each query that asks for shedding, figures if it has run."""
     asked_for = ("query", "policy", "max gap", "weight", "max latency")
-    happened = ("units", "lost", "longest gap", "rows dropped", "fraction", "wanted", "schedule", "recall")
+    happened = ("units", "lost", "longest gap", "rows dropped", "fraction", "wanted", "schedule", "recall", "why")
     by_query = {loss.query: loss for loss in losses}
     rows = []
     for query in queries:
@@ -156,7 +162,7 @@ def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listi
 
 def _figures(loss: Loss) -> tuple[str, ...]:
     if loss.recall is not None:
-        return ("", "", "", str(loss.rows_dropped), "", "", "", f"{loss.recall:.1%}")
+        return ("", "", "", str(loss.rows_dropped), "", "", "", f"{loss.recall:.1%}", loss.why)
     wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
     counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
-    return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "")
+    return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "", loss.why)

@@ -334,6 +334,7 @@ def test_show_shedding_has_a_line_for_each_query_that_asks(engine: cql.Engine) -
     figures = {row[0]: dict(zip(after.columns, row, strict=True)) for row in after.rows}
     assert figures["load"]["wanted"] == "0.9 (more than the gap allows)"
     assert int(figures["load"]["lost"]) > 0 and int(figures["load"]["longest gap"]) <= 2
+    assert figures["load"]["why"] == "by hand"
     assert figures["high"]["rows dropped"] == "99"
     engine.stop()
 

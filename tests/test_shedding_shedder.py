@@ -71,6 +71,8 @@ def test_what_takes_the_time_is_lost_and_before_it_is_read(tmp_path: Path, costl
     found = {name.split("/")[0]: fraction for name, fraction in decided(tmp_path, 7).items()}
     other = "s" if costly == "r" else "r"
     assert found[costly] > 0.3 and found[other] == 0
+    why = {loss.query: loss.why for loss in shedder.losses(Progress(), {}, None, {})}
+    assert why == {f"of_{costly}": "load", f"of_{other}": ""}
 
 
 def test_amounts_of_several_sources_are_told_apart() -> None:

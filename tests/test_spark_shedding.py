@@ -156,3 +156,16 @@ def test_a_join_that_gives_up_rows_finds_a_part_and_says_how_much(spark: SparkSe
     assert part and part < exact
     assert loss is not None and loss.recall is not None and loss.rows_dropped > 0
     assert loss.recall == pytest.approx(coming[0] / coming[1], abs=0.1)
+
+
+def test_what_sources_have_is_known_before_it_is_read(spark: SparkSession) -> None:
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 300).load()
+    with Engine(spark) as engine:
+        engine.stream("ticks", frame, timestamp="timestamp")
+        engine.register("n", "SELECT COUNT(*) AS n FROM ticks [Range 1 Second Slide 1 Second]", shedding="window")
+        engine.start()
+        engine.process_available()
+        engine.process_available()
+        job = job_of(engine)
+        assert job._shedder is not None
+        assert job._shedder._expected == pytest.approx(300)

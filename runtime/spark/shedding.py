@@ -143,7 +143,12 @@ class Shedder:
             taken, passed = dropped.get(operator, (0, 0))
             return taken - passed
 
-        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans, pairs)
+        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans, pairs, self._why)
+
+    def _why(self, schedule: str) -> str:
+        if schedule in self._asked:
+            return "by hand"
+        return "suspended" if schedule in self._controller.suspended else "load"
 
     # Deciding
 
