@@ -353,6 +353,7 @@ OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Project,
     SeqWindow,
     BinaryJoin,
+    EvictingJoin,
     SemiJoin,
     AntiJoin,
     MJoin,

@@ -54,6 +54,7 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(CRASHES <= 4, reason="it takes a minute: make crash runs it")
 @pytest.mark.timeout(600 + 120 * CRASHES)
 def test_after_kills_what_is_shed_is_what_was_decided_and_the_rest_is_exact(tmp_path: Path) -> None:
     rng, kills = random.Random(SEED), -(-CRASHES // 4)
