@@ -42,7 +42,8 @@ def sides(draw: st.DrawFn) -> list[Side]:
     types = draw(st.integers(1, 3))
     found = []
     for _ in (0, 1):
-        positive = st.floats(0.0, 1.0)
+        # Densities are matches per comparison: none, or no fewer than one in a great many.
+        positive = st.just(0.0) | st.floats(1e-9, 1.0)
         cells = draw(st.lists(positive, min_size=1, max_size=4))
         utilities = draw(st.lists(positive, min_size=types, max_size=types))
         weights = np.array(draw(st.lists(st.integers(0, 5), min_size=types, max_size=types)), float)
