@@ -148,7 +148,7 @@ class Controller:
             return found
         excess -= sum(savings[name] for name in self.suspended & shares.keys())
         for name in sorted(shares, key=lambda name: shares[name].weight / max(savings[name], 1e-12)):
-            if excess > 0 and savings[name] > 0 and name not in self.suspended:
+            if excess > 1e-6 * wanted and savings[name] > 0 and name not in self.suspended:
                 found[name] = min(excess / savings[name], shares[name].most)
                 excess -= found[name] * savings[name]
         return found
