@@ -58,9 +58,6 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 LATER_QUERY_OPTIONS = ("utility",)
 """Options of REGISTER QUERY .. WITH that belong to shedding policies which are not there yet."""
 
-LATER_POLICIES = ("selective", "dual", "auto")
-"""Shedding policies that are not there yet."""
-
 
 def option_text(value: ast.Expression) -> str | None:
     """Return a literal or bare word as the text that options hold, or None for anything else."""
@@ -153,13 +150,6 @@ def _check_service_option(query: str, option: ast.Option, value: str, settings: 
             message = f"the memory of the query '{query}' cannot be '{value}'"
             raise fail(Code.BAD_OPTION_VALUE, message, option.value.span, hint=str(error)) from None
         return
-    if option.key.key == "shedding" and value.lower() in LATER_POLICIES:
-        raise fail(
-            Code.NOT_AVAILABLE,
-            f"the query '{query}' asks for the shedding policy '{value}', which this version does not have yet",
-            option.value.span,
-            hint="there are 'window', 'random', 'rand', 'prob', 'life' and 'none'",
-        )
     try:
         settings.changed(option.key.key, value, option.key.span, option.value.span)
     except CqlError as error:

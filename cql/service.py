@@ -24,7 +24,8 @@ OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory")
 class ServiceLevel:
     """What a query accepts.
 
-    `policy` is none, window or random, or one of `EVICTING`: its join then holds no more than `memory` bytes of rows.
+    `policy` is none, auto, window, random, selective or dual, or one of `EVICTING`: its join then holds no more than
+    `memory` bytes of rows.
     `max_gap` is how many windows in a row may be missing; `weight` what an answer of this query is worth beside those
     of others; `max_latency` the delay of answers, in seconds, from which on something is to be shed; `seed` decides
     what is lost. With `accept_approximate`, answers may be wrong, not only missing.

@@ -70,10 +70,11 @@ class Settings(BaseModel):
         "'10 seconds'; off: never",
     )
 
-    shedding: Literal["none", "window", "random", "rand", "prob", "life"] = Field(
+    shedding: Literal["none", "auto", "window", "random", "selective", "dual", "rand", "prob", "life"] = Field(
         "none",
         description="what queries lose when there is more input than can be processed: nothing, whole windows, rows at "
-        "random; or rows that joins hold: any (rand), or those least likely to match (prob, life)",
+        "random; comparisons of joins (selective, dual); or rows that joins hold: any (rand), or those least likely "
+        "to match (prob, life); auto: what fits the query",
     )
     max_gap: int = Field(10, ge=1, description="how many windows in a row a query that sheds may lose")
     weight: float = Field(

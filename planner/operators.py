@@ -132,6 +132,35 @@ class BinaryJoin(Operator):
     residual: ExprField | None
 
 
+class SelectiveJoin(BinaryJoin):
+    """An inner join that compares a row with a part of the other window only, as `schedule` says: some of its ages.
+
+    `windows` is for how many ticks rows of each input are there. Rows are of types, by `types` of their input: pairs
+    are worth what `utility` says, and rows of types whose pairs are worth more may look at more. What is found is a
+    part of what a `binary-join` finds.
+    """
+
+    kind: Literal["selective-join"] = "selective-join"  # type: ignore[assignment]
+    schedule: str
+    windows: tuple[int, int]
+    seed: int
+    utility: ExprField | None = None
+    types: tuple[tuple[ExprField, ...], tuple[ExprField, ...]] = ((), ())
+
+
+class DualJoin(BinaryJoin):
+    """An inner join of windows of rows in which rows that find few others do not look for them, as `schedule` says.
+
+    They are still found by others. `windows` is how many rows the windows have. What is found is a part of what a
+    `binary-join` finds.
+    """
+
+    kind: Literal["dual-join"] = "dual-join"  # type: ignore[assignment]
+    schedule: str
+    windows: tuple[int, int]
+    seed: int
+
+
 class EvictingJoin(Operator):
     """Pairs of rows with equal keys that satisfy the residual, found among the rows that `memory` bytes can hold.
 
@@ -325,6 +354,8 @@ AnyOperator = Annotated[
     | Project
     | SeqWindow
     | BinaryJoin
+    | SelectiveJoin
+    | DualJoin
     | EvictingJoin
     | SemiJoin
     | AntiJoin
@@ -353,6 +384,8 @@ OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Project,
     SeqWindow,
     BinaryJoin,
+    SelectiveJoin,
+    DualJoin,
     EvictingJoin,
     SemiJoin,
     AntiJoin,

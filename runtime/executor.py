@@ -22,12 +22,14 @@ from runtime.clock import SourceClock, clock_of, sources_of_queries
 from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
+from runtime.operators.choosing import counted_by
 from runtime.operators.streams import RStream
 from runtime.queues import Queue
 from runtime.scheduling import Ready, scheduler
 from runtime.statistics import Snapshot, Statistics
 from runtime.synopses import final_ends, make_stubs, netted
 from runtime.types import arrow_type
+from shedding.choices import Choices
 from shedding.plans import schedules_of
 from shedding.schedule import Schedule
 
@@ -66,6 +68,7 @@ class Executor:
         self._static: dict[str, ChangeBatch] = {}
         self.stores, self.stubs = make_stubs(plan, self._types)
         self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
+        self.choices = Choices(plan)
         context = Context(
             self.clock,
             functions or {},
@@ -74,6 +77,7 @@ class Executor:
             final_ends(plan),
             netted(plan),
             self.schedules,
+            self.choices.in_force,
             buckets,
         )
         self._operators: dict[str, Operator] = {
@@ -159,6 +163,9 @@ class Executor:
         for operator in self._operators.values():
             operator.settle()
         self._measure_state()
+        if self._keeps_clock:
+            self.choices.learn({name: [counted] for name, counted in counted_by(self._operators).items()})
+            self.choices.renew()
         if self.schedules:
             behind = min(self._heartbeats.values())
             for schedule in self.schedules.values():
@@ -257,6 +264,7 @@ class Executor:
             "stubs": {name: [stub.seen, stub.told, stub.needed] for name, stub in self.stubs.items()},
             "results": {query: results.until for query, results in self._results.items()},
             "schedules": {name: schedule.values() for name, schedule in self.schedules.items()},
+            "choices": self.choices.to_values() if self._keeps_clock else {},
         }
 
     def resume(self, position: Mapping[str, Any]) -> None:
@@ -268,11 +276,13 @@ class Executor:
         for query in self._results.keys() & position["results"].keys():
             self._results[query].until = position["results"][query]
         self.follow(position.get("schedules", {}))
+        self.choices.take_over(position.get("choices", {}))
 
     def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on with schedules as others have them, as far as they are about operators that are here."""
         for name in self.schedules.keys() & schedules.keys():
             self.schedules[name] = Schedule.of(schedules[name])
+        self.choices.follow(schedules)
 
     def rows_on_hold(self) -> dict[str, pa.RecordBatch | None]:
         """Return the rows that wait for a first instant to be known, None where there are none.

@@ -43,7 +43,8 @@ from runtime.operators.evicting import pairs_of
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
-from shedding.plans import check_memory, compile_all, units_of_query
+from shedding.joins import check_memory
+from shedding.plans import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
 NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
@@ -216,10 +217,12 @@ class _Part:
         own = [query for query in queries if query.name in executor.plan.queries]
         pairs = {name: Pairs(*counts) for name, counts in pairs_of(executor.operators).items()}
 
-        def dropped(operator: str) -> int:
-            return work[operator].elements_in - work[operator].elements_out
+        def passing(operator: str) -> tuple[int, int]:
+            return work[operator].elements_in, work[operator].elements_out
 
-        return losses_of(executor.plan, own, executor.schedules, dropped, spans, pairs, lambda _: "by hand")
+        return losses_of(
+            executor.plan, own, executor.schedules, executor.choices, passing, spans, pairs, lambda _: "by hand"
+        )
 
     def _newest(self) -> int | None:
         return max((feed.newest for feed in self.feeds if feed.newest is not None), default=None)
@@ -412,11 +415,15 @@ class LocalRun:
         part = next((part for part in self._parts if query in part.executor.plan.queries), None)
         if part is None:
             raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
-        units = units_of_query(part.executor.plan, query)
-        if units is None:
+        executor = part.executor
+        units, choices = units_of_query(executor.plan, query), choices_of_query(executor.plan, query)
+        if units is None and not choices:
             raise cannot_shed(query)
         with self._lock:
-            part.executor.schedules[units.schedule].decide(fraction)
+            if units is not None:
+                executor.schedules[units.schedule].decide(fraction)
+            for name in choices:
+                executor.choices.decide(name, fraction)
 
     def finish(self) -> None:
         """End all sources, close the last instants and complete the results."""

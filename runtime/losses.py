@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from cql.catalog import QueryDef
@@ -16,7 +17,8 @@ from cql.service import ServiceLevel, service_level
 from cql.session import Listing
 from planner import operators as op
 from planner.plan import Plan
-from shedding.plans import units_of_query
+from shedding.choices import Choices
+from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import Schedule
 
 
@@ -52,7 +54,7 @@ class Loss:
     why: str = ""
     """Why something is being lost: load, suspended (its gap cannot be kept), by hand, memory; nothing if nothing is."""
     recall: float | None = None
-    """Of a join that gives up rows, which share of its pairs it has found, as far as one can tell."""
+    """Of a join that gives up rows or comparisons, which share of its pairs it has found, as far as one can tell."""
 
 
 class Pairs(NamedTuple):
@@ -73,25 +75,30 @@ def losses_of(
     plan: Plan,
     queries: Iterable[QueryDef],
     schedules: Mapping[str, Schedule],
-    dropped: Callable[[str], int],
+    choices: Choices,
+    passing: Callable[[str], tuple[int, int]],
     spans: Mapping[str, tuple[int, int]],
     pairs: Mapping[str, Pairs],
     why: Callable[[str], str],
 ) -> list[Loss]:
     """Return what the queries of a plan that shed have lost.
 
-    `dropped` counts the rows that a drop operator left out; `spans` are the first instant of each query and the last
-    one that is complete; `pairs` is what joins that give up rows have found. `why` says of a schedule that loses units
-    what makes it so.
+    `passing` counts the rows that a drop operator has taken and passed; `spans` are the first instant of each query and
+    the last one that is complete; `pairs` is what joins that give up rows have found. `why` says of a schedule that
+    loses units what makes it so.
     """
     found: list[Loss] = []
     for query in queries:
         units = units_of_query(plan, query.name)
         below = list(plan.below(plan.output(query.name)))
+        drops = [passing(each.id) for each in below if isinstance(each, op.WindowDrop | op.RandomDrop)]
         joined = next((pairs[each.id] for each in below if each.id in pairs), None)
+        chosen = choices_of_query(plan, query.name)
         if joined is not None:
             found.append(_given_up(query, joined))
-        if units is None:
+        if chosen:
+            found.append(_left_out(query, chosen, choices, drops, why))
+        if units is None or chosen:
             continue
         top = next((each for each in below if isinstance(each, op.KeepWindows | op.Hold)), None)
         schedule = schedules[units.schedule]
@@ -108,7 +115,7 @@ def losses_of(
                 units=sum(_units(each, units.length) for each in stretches),
                 lost_units=sum(_units(each, units.length) for each in lost),
                 longest_gap=max((_units(each, units.length) for each in lost), default=0),
-                rows_dropped=sum(dropped(o.id) for o in below if isinstance(o, op.WindowDrop | op.RandomDrop)),
+                rows_dropped=sum(taken - passed for taken, passed in drops),
                 stretches=stretches,
                 why=why(units.schedule) if schedule.wanted > 0 else "",
             )
@@ -121,6 +128,27 @@ def _given_up(query: QueryDef, pairs: Pairs) -> Loss:
     recall = pairs.found / pairs.expected if pairs.expected else 1.0
     why = "memory" if pairs.rows_given_up else ""
     return Loss(query.name, level, "", 0.0, 0.0, True, 0, 0, 0, pairs.rows_given_up, (), why, recall)
+
+
+def _left_out(
+    query: QueryDef,
+    joins: Sequence[str],
+    choices: Choices,
+    drops: Sequence[tuple[int, int]],
+    why: Callable[[str], str],
+) -> Loss:
+    """Return what a query has lost whose joins look at a part, perhaps of what is left of streams that lose rows.
+
+    A row that is not lost finds as many others as without losses, in a window of the last rows.
+    """
+    level, deciders = service_level(query.options, query.settings), [choices.deciders[name] for name in joins]
+    recalls = [recall for each in deciders if (recall := each.recall()) is not None]
+    kept = min((passed / taken for taken, passed in drops if taken), default=1.0)
+    fraction = max(each.fraction for each in deciders)
+    cause = next((why(name) for name, each in zip(joins, deciders, strict=True) if each.fraction > 0), "")
+    rows = sum(taken - passed for taken, passed in drops)
+    recall = kept * prod(recalls)
+    return Loss(query.name, level, joins[0], fraction, fraction, True, 0, 0, 0, rows, (), cause, recall)
 
 
 def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
@@ -162,7 +190,8 @@ def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listi
 
 def _figures(loss: Loss) -> tuple[str, ...]:
     if loss.recall is not None:
-        return ("", "", "", str(loss.rows_dropped), "", "", "", f"{loss.recall:.1%}", loss.why)
+        shares = (f"{loss.fraction:.3g}", f"{loss.wanted:.3g}") if loss.schedule else ("", "")
+        return ("", "", "", str(loss.rows_dropped), *shares, loss.schedule, f"{loss.recall:.1%}", loss.why)
     wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
     counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
     return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "", loss.why)

@@ -8,7 +8,7 @@ when the later of its rows comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class Matches:
     start: Ints
     end: Ints
     weight: Ints | None
+    positions: Ints | None = None
+    """Where the rows of the last of the other inputs are in their store, if there is one other input only."""
 
 
 class Matcher:
@@ -51,7 +53,7 @@ class Matcher:
 
     def __init__(self, sides: Sequence[Side], residual: Residual | None) -> None:
         self.sides = sides
-        self._residual = residual
+        self.residual = residual
 
     def matches(self, port: int, batch: ChangeBatch) -> list[Matches]:
         """Return what new rows of an input match, in pieces of limited size."""
@@ -91,40 +93,48 @@ class Matcher:
         at_key = np.arange(len(part.owner))
         for at, side in enumerate(self.sides):
             if at == port:
-                part = Matches(part.owner, (*part.columns, ()), part.start, part.end, part.weight)
+                part = replace(part, columns=(*part.columns, ()))
                 continue
-            part, chosen = _joined(part, side, None if codes is None else codes[at_key], take(keys, at_key))
+            own_codes = None if codes is None else codes[at_key]
+            owner, positions = self.candidates(port, side, part, own_codes)
+            part, chosen = _joined(part, side, owner, positions, take(keys, at_key) if codes is not None else None)
             at_key = at_key[chosen]
         own = take(batch.columns, part.owner)
         columns = tuple(own if at == port else each for at, each in enumerate(part.columns))
-        whole = Matches(part.owner, columns, part.start, part.end, part.weight)
-        if self._residual is None or not len(part.owner):
+        whole = replace(part, columns=columns)
+        if self.residual is None or not len(part.owner):
             return whole
-        return _chosen(whole, np.flatnonzero(self._residual(sum(columns, ()), len(part.owner))))
+        return _chosen(whole, np.flatnonzero(self.residual(sum(columns, ()), len(part.owner))))
+
+    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
+        """Return pairs of partial matches and rows of one more input that may match: which, and their positions."""
+        if codes is None:
+            return _everything(part, side.stub)
+        return side.stub.find(side.index, codes, part.start, part.end)
 
 
-def _joined(part: Matches, side: Side, codes: Codes | None, keys: Columns) -> tuple[Matches, Ints]:
-    """Return partial matches extended by the rows of one more input, and which of the given each extends."""
-    if codes is None:
-        owner, positions = _everything(part, side.stub)
-    else:
-        owner, positions = side.stub.find(side.index, codes, part.start, part.end)
+def _joined(part: Matches, side: Side, owner: Ints, positions: Ints, keys: Columns | None) -> tuple[Matches, Ints]:
+    """Return partial matches extended by candidates of one more input, and which of the given each extends.
+
+    With keys, candidates with other ones are left out.
+    """
     other_start, other_end = side.stub.lifetimes(positions)
     start, end = np.maximum(part.start[owner], other_start), np.minimum(part.end[owner], other_end)
     alive = np.flatnonzero(start < end)
     owner, positions, start, end = owner[alive], positions[alive], start[alive], end[alive]
     rows = side.stub.store.rows(positions)
     weight = side.stub.weights(positions)
-    if codes is not None and side.keys_of is not None:
+    if keys is not None and side.keys_of is not None:
         found_keys = side.keys_of(rows, len(owner))
         same = np.flatnonzero(equal_rows(take(keys, owner), found_keys, len(owner)))
         if len(same) < len(owner):
             owner, start, end, rows = owner[same], start[same], end[same], take(rows, same)
+            positions = positions[same]
             weight = None if weight is None else weight[same]
     if part.weight is not None:
         weight = part.weight[owner] if weight is None else weight * part.weight[owner]
     before = tuple(take(columns, owner) for columns in part.columns)
-    return Matches(part.owner[owner], (*before, rows), start, end, weight), owner
+    return Matches(part.owner[owner], (*before, rows), start, end, weight, positions), owner
 
 
 def _everything(part: Matches, stub: Stub) -> tuple[Ints, Ints]:
@@ -147,6 +157,7 @@ def _chosen(part: Matches, at: Ints) -> Matches:
         part.start[at],
         part.end[at],
         None if part.weight is None else part.weight[at],
+        None if part.positions is None else part.positions[at],
     )
 
 

@@ -72,6 +72,8 @@ class Load:
 
     waiting: float
     rate: float = 0.0
+    work: float = 1.0
+    """What a row that is kept takes, beside what kept rows took when what they cost was learned."""
 
     def rows(self, seconds: float) -> float:
         """Return how many rows to be ready for: those that wait, and no fewer than come while they are processed."""
@@ -124,8 +126,8 @@ class Controller:
     def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
         """Return what each schedule should lose, with some load and if a micro-batch may take so many seconds."""
         wanted = max(seconds * FULLEST, LEAST * self.costs.fixed)
-        found = self._split(load.rows(wanted), wanted, shares)
-        self._suspend(load.rate * wanted or load.waiting, wanted, shares)
+        found = self._split(load.rows(wanted), load.work, wanted, shares)
+        self._suspend(load.rate * wanted or load.waiting, load.work, wanted, shares)
         eased = {
             name: fraction if name in self.suspended else max(fraction, EASING * self._fractions.get(name, 0.0) - 0.01)
             for name, fraction in found.items()
@@ -137,13 +139,13 @@ class Controller:
         }
         return {name: 1.0 if name in self.suspended else value for name, value in self._fractions.items()}
 
-    def _split(self, rows: float, wanted: float, shares: Mapping[str, Share]) -> dict[str, float]:
+    def _split(self, rows: float, work: float, wanted: float, shares: Mapping[str, Share]) -> dict[str, float]:
         """Return fractions with which so many rows take no longer than wanted, as far as gaps allow.
 
         They are from the schedules whose answers weigh least for what they save.
         """
-        savings, found = self._savings(rows, shares), dict.fromkeys(shares, 0.0)
-        excess = self.costs.seconds(rows, rows) - wanted
+        savings, found = self._savings(rows * work, shares), dict.fromkeys(shares, 0.0)
+        excess = self.costs.seconds(rows, rows * work) - wanted
         if excess <= wanted * BAND:
             return found
         excess -= sum(savings[name] for name in self.suspended & shares.keys())
@@ -157,15 +159,15 @@ class Controller:
         """Return the seconds that losing all units of schedules would save, of so many rows."""
         return {name: rows * share.part * share.saved * self.costs.kept for name, share in shares.items()}
 
-    def _suspend(self, rows: float, wanted: float, shares: Mapping[str, Share]) -> None:
+    def _suspend(self, rows: float, work: float, wanted: float, shares: Mapping[str, Share]) -> None:
         """Switch off the most costly schedule if losing all that gaps allow is not enough; bring one back if it is.
 
         What counts is what comes all the time: a backlog passes.
         """
-        savings = self._savings(rows, shares)
+        savings = self._savings(rows * work, shares)
         off = [name for name in shares if name in self.suspended]
         active = [name for name in shares if name not in self.suspended]
-        least = self.costs.seconds(rows, rows) - sum(savings[name] for name in off)
+        least = self.costs.seconds(rows, rows * work) - sum(savings[name] for name in off)
         least -= sum(shares[name].most * savings[name] for name in active)
         candidates = [name for name in active if savings[name] > 0]
         self._short = self._short + 1 if least > wanted * (1 + BAND) else 0

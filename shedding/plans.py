@@ -14,39 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, lcm
-from types import MappingProxyType
-from typing import Any
 
 from cql import bound
 from cql.catalog import Catalog, QueryDef
-from cql.errors import Code, CqlError, fail
+from cql.errors import CqlError
 from cql.intervals import Unit
 from cql.service import EVICTING, ServiceLevel, service_level
-from cql.sizes import size_text
 from planner import operators as op
 from planner.explain.headlines import headline
 from planner.network import compile_definition
-from planner.plan import Plan, QueryPlan, combine, planned
+from planner.plan import Plan, QueryPlan, combine
 from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
-from shedding.eviction import ROW_OVERHEAD
+from shedding.joins import fitting_policy, with_dual_join, with_evicting_join, with_selective_joins
+from shedding.rebuilding import cannot, on, rebuilt, refuse_unsound
 from shedding.schedule import Schedule
-
-SOUND_BELOW = (
-    op.Source,
-    op.Select,
-    op.Project,
-    op.BinaryJoin,
-    op.MJoin,
-    op.StreamJoin,
-    op.SemiJoin,
-    op.Union,
-    op.Intersect,
-    op.RStream,
-    op.Output,
-)
-"""Operators that make fewer rows of fewer rows, never other ones: of joins the inner ones, of windows the ranges."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +82,7 @@ def compile_all(
         level = service_level(definition.options, definition.settings)
         with at(definition):
             compiled.append((compile_definition(definition, share), level))
-            if level.policy == "window":
+            if policy_of(*compiled[-1]) == "window":
                 shed.append(profile(*compiled[-1]))
             else:
                 with_drops(*compiled[-1], share)
@@ -115,13 +98,34 @@ def plan_of(catalog: Catalog) -> Plan:
 def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: Sequence[op.Units] = ()) -> QueryPlan:
     """Return the plan of a query with its drop operators; the same plan if it sheds nothing."""
     match level.policy:
+        case "auto":
+            return with_drops(plan, replace(level, policy=policy_of(plan, level)), share, known)
+        case "selective":
+            return with_selective_joins(plan, level, share)
+        case "dual":
+            above = _random_drops(plan, level) if level.accept_approximate else lambda _: None
+            return with_dual_join(plan, level, share, above)
         case "window":
             return _with_window_drops(profile(plan, level), share, known)
         case "random":
             return _with_random_drops(plan, level, share)
         case policy if policy in EVICTING:
-            return _with_evicting_join(plan, level, share)
+            return with_evicting_join(plan, level, share)
     return plan
+
+
+def policy_of(plan: QueryPlan, level: ServiceLevel) -> str:
+    """Return the policy of a query; instead of `auto`, the one that fits what is scarce and what the query is."""
+    if level.policy != "auto":
+        return level.policy
+    found = fitting_policy(plan, level)
+    if found is not None:
+        return found
+    try:
+        profile(plan, level)
+    except CqlError:
+        return "random"
+    return "window"
 
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
@@ -137,12 +141,20 @@ def schedules_of(plan: Plan) -> dict[str, Schedule]:
 
 def loses_anything(plan: Plan) -> bool:
     """Tell whether any query of a plan may lose something."""
-    return any(isinstance(operator, op.EvictingJoin | op.WindowDrop | op.RandomDrop) for operator in plan.operators)
+    return any(
+        isinstance(each, op.EvictingJoin | op.SelectiveJoin | op.DualJoin | op.WindowDrop | op.RandomDrop)
+        for each in plan.operators
+    )
 
 
 def units_of_query(plan: Plan, query: str) -> op.Units | None:
     """Return the units that a query of a plan loses, None if it sheds nothing."""
     return next((operator.units for operator in _shedding(plan.part(query))), None)
+
+
+def choices_of_query(plan: Plan, query: str) -> list[str]:
+    """Return the schedules of the joins of a query that look at a part."""
+    return [each.schedule for each in plan.part(query).operators if isinstance(each, op.SelectiveJoin | op.DualJoin)]
 
 
 def _shedding(plan: Plan) -> Iterator[op.WindowDrop | op.RandomDrop | op.KeepWindows | op.Hold]:
@@ -203,7 +215,7 @@ def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
     operators = {operator.id: operator for operator in plan.operators}
     steps = tuple(_step(operator, operators) for operator in plan.operators)
     if not any(step.kind in ("window", "count") for step in steps):
-        raise _cannot(plan, "has no window that could be lost", "random")
+        raise cannot(plan, "has no window that could be lost", "random")
     sources = [operator for operator in plan.operators if isinstance(operator, op.Source)]
     own = cut(steps, level.max_gap, _second(sources)) if delivering(steps) else Cut(1, 1)
     found = sizes(steps, own.length)
@@ -211,7 +223,7 @@ def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
     if not tables:
         counting = next(step.name for step in steps if step.kind == "count")
         what = headline(operators[counting], operators)
-        raise _cannot(plan, f"needs every row for ever, for: {what}", "random")
+        raise cannot(plan, f"needs every row for ever, for: {what}", "random")
     return Shed(plan, level, steps, own, tuple(tables))
 
 
@@ -223,9 +235,9 @@ def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> Q
 
     def above(source: op.Source) -> op.Operator | None:
         size = needs.get(source.id)
-        return None if size is None else _on(source, op.WindowDrop, units=units, size=size, formula=rule)
+        return None if size is None else on(source, op.WindowDrop, units=units, size=size, formula=rule)
 
-    return _rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
+    return rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
 
 
 def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
@@ -256,150 +268,22 @@ def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
 
 
 def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
-    sources = [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
-    if not sources:
-        raise _cannot(plan, "reads no stream", None)
     if not level.accept_approximate:
         refuse_unsound(plan, lambda operator: isinstance(operator, op.Source) and operator.is_stream)
-    second = _second(sources)
+    return rebuilt(plan, share, _random_drops(plan, level), None)
+
+
+def _random_drops(plan: QueryPlan, level: ServiceLevel) -> Callable[[op.Source], op.Operator | None]:
+    """Return what goes above sources to lose rows of all streams of a query together."""
+    sources = [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
+    if not sources:
+        raise cannot(plan, "reads no stream", None)
     tables = sorted({source.table.casefold() for source in sources})
-    units = _named_units(tables, Cut(second, 1), level.seed, "rows of ")
-
-    def above(source: op.Source) -> op.Operator | None:
-        return _on(source, op.RandomDrop, units=units) if source.is_stream else None
-
-    return _rebuilt(plan, share, above, None)
-
-
-def refuse_unsound(plan: QueryPlan, loses: Callable[[op.Operator], bool]) -> None:
-    """Raise if a query could answer with rows that are wrong, not only missing, when some operators lose rows."""
-    operators = {operator.id: operator for operator in plan.operators}
-    affected: set[str] = set()
-    for operator in plan.operators:
-        if loses(operator):
-            affected.add(operator.id)
-            continue
-        if affected.isdisjoint(edge.operator for edge in operator.inputs):
-            continue
-        affected.add(operator.id)
-        ranges = isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec)
-        inner = not isinstance(operator, op.BinaryJoin) or operator.join == "inner"
-        if not ranges and not (isinstance(operator, SOUND_BELOW) and inner):
-            what = headline(operator, operators)
-            raise _cannot(plan, f"would get wrong answers, not only fewer, if rows were lost below: {what}", "window")
-
-
-# Joins with too little memory
-
-
-def _with_evicting_join(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
-    if level.memory is None:
-        message = f"the query '{plan.name}' does not say how much memory its join may use"
-        raise fail(Code.CANNOT_SHED, message, hint=f"add memory = '64 MB' to shedding = '{level.policy}'")
-    join, windows = _equijoin_of_ranges(plan)
-    if not level.accept_approximate:
-        refuse_unsound(plan, lambda operator: operator is join)
-    same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind", "join")}
-    chosen: dict[str, Any] = {"policy": level.policy, "memory": level.memory, "windows": windows, "seed": level.seed}
-    return _rebuilt(plan, share, lambda _: None, None, {join.id: op.EvictingJoin(**same, **chosen)})
-
-
-def check_memory(plan: Plan, buckets: int) -> None:
-    """Raise if the memory of a join is too little for a row of each input in each bucket."""
-    for join in plan.operators:
-        if isinstance(join, op.EvictingJoin):
-            places = buckets if join.placement == "hash" else 1
-            least = places * (2 * ROW_OVERHEAD + 8 * len(join.columns))
-            if join.memory < least:
-                names = [query for query in plan.queries if join in plan.below(plan.output(query))]
-                message = (
-                    f"the query '{names[0]}' gives its join {size_text(join.memory)}; a row of each input, in each of "
-                    f"its buckets, takes {size_text(least)} at least"
-                )
-                raise fail(Code.CANNOT_SHED, message, hint="give it more memory, or leave out the shedding")
-
-
-def _equijoin_of_ranges(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
-    """Return the join of a query, and how long its windows are; raises if it is not one that can give up rows."""
-    operators = {operator.id: operator for operator in plan.operators}
-    joins = [each for each in plan.operators if isinstance(each, op.BinaryJoin | op.MJoin)]
-    if len(joins) != 1 or not isinstance(joins[0], op.BinaryJoin):
-        raise _cannot(plan, "is not one join of two inputs, which 'rand', 'prob' and 'life' are for", "window")
-    join = joins[0]
-    if join.join != "inner" or not join.left_keys:
-        what = headline(join, operators)
-        raise _cannot(
-            plan, f"has no inner join by equal values, which 'rand', 'prob' and 'life' are for: {what}", "window"
-        )
-    lengths = [_range_below(operators[edge.operator], operators) for edge in join.inputs]
-    if lengths[0] is None or lengths[1] is None:
-        raise _cannot(plan, "joins what is not two windows of time, which 'rand', 'prob' and 'life' are for", "window")
-    return join, (lengths[0], lengths[1])
-
-
-def _range_below(operator: op.Operator, operators: Mapping[str, op.Operator]) -> int | None:
-    """Return for how many ticks rows of a window of time are there, seen through filters and projections."""
-    while isinstance(operator, op.Select | op.Project):
-        operator = operators[operator.inputs[0].operator]
-    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec):
-        return operator.window.ticks
-    return None
-
-
-# Rebuilding
-
-
-def _rebuilt(
-    plan: QueryPlan,
-    share: bool,
-    above: Callable[[op.Source], op.Operator | None],
-    below_output: tuple[type[op.Operator], Mapping[str, Any]] | None,
-    instead: Mapping[str, op.Operator] = MappingProxyType({}),
-) -> QueryPlan:
-    """Return a plan with operators above its sources, below its output, and instead of some by their ids.
-
-    Ids follow from what operators read.
-    """
-    renamed: dict[str, str] = {}
-    made: dict[str, op.Operator] = {}
-
-    def add(operator: op.Operator, salt: str) -> op.Operator:
-        new = op.identified(operator, "" if share else f"{plan.name}:{salt}:")
-        return made.setdefault(new.id, new)
-
-    for operator in plan.operators:
-        inputs = tuple(e.model_copy(update={"operator": renamed[e.operator]}) for e in operator.inputs)
-        if isinstance(operator, op.Source):
-            made[operator.id] = operator
-            drop = above(operator)
-            renamed[operator.id] = operator.id if drop is None else add(drop, f"above {operator.id}").id
-            continue
-        if isinstance(operator, op.Output) and below_output is not None:
-            kind, more = below_output
-            shared = operator.model_dump(include={"is_stream", "placement", "level", "reason"})
-            last = add(kind(inputs=inputs, columns=made[inputs[0].operator].columns, **shared, **more), "last")
-            inputs = (op.Input(operator=last.id),)
-        new = instead.get(operator.id, operator).model_copy(update={"inputs": inputs})
-        renamed[operator.id] = add(new, operator.id).id
-    return planned(plan.name, made, share)
-
-
-def _on(source: op.Source, kind: type[op.Operator], **more: Any) -> op.Operator:
-    return kind(inputs=(op.Input(operator=source.id),), columns=source.columns, is_stream=True, **more)
+    units = _named_units(tables, Cut(_second(sources), 1), level.seed, "rows of ")
+    return lambda source: on(source, op.RandomDrop, units=units) if source.is_stream else None
 
 
 def _second(sources: Iterable[op.Source]) -> int:
     """Return how many ticks of the clock of some sources a second has."""
     time = next(source.time for source in sources if source.time is not None)
     return Unit.SECOND.value // time.microseconds_per_tick
-
-
-def _cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:
-    """Return the error of a policy that does not fit a query; `other` is one that may."""
-    hints = {
-        "random": "shedding = 'random' loses single rows, where that is sound; 'none' loses nothing",
-        "window": "shedding = 'window' loses whole windows of time; accept = 'approximate' accepts wrong answers; "
-        "'none' loses nothing",
-        None: "shedding = 'none' loses nothing",
-    }
-    return fail(Code.CANNOT_SHED, f"the query '{plan.name}' {why}", hint=hints[other])

@@ -21,17 +21,20 @@ from runtime.batch import BEGINNING
 from runtime.fragments.layout import Layout, level_of
 from runtime.fragments.packing import (
     CONTROL,
+    COUNTS,
     RESULTS,
     Piece,
     batch_bytes,
     bytes_batch,
     pack_values,
     unpack_changes,
+    unpack_values,
 )
 from runtime.fragments.reading import FeedReader
 from runtime.fragments.schedules import DecidedSchedules
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
+from shedding.choices import Choices
 from tests.definition.evaluator import Element, Result
 from tests.engine_runs import from_column, to_column
 
@@ -141,7 +144,7 @@ class FragmentRun:
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:
             self._cluster.go_on_from(before)
-        self.schedules = DecidedSchedules(plan)
+        self.schedules, self.choices = DecidedSchedules(plan), Choices(plan)
         self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
         self._timed = {each.feed: each for each in plan.sources if each.time is not None}
 
@@ -172,7 +175,7 @@ class FragmentRun:
 
     def _told_schedules(self) -> list[Piece]:
         """Return the schedules for all places, and let those who read know them."""
-        told = json.loads(json.dumps(self.schedules.for_tasks()))
+        told = json.loads(json.dumps({**self.schedules.for_tasks(), **self.choices.for_tasks()}))
         for reader in self._readers.values():
             reader.follow(told)
         blob = pack_values({"schedules": told})
@@ -188,7 +191,13 @@ class FragmentRun:
 
     def _run(self, batch: list[Piece]) -> None:
         assert self._cluster is not None
-        self._pieces += self._cluster.run(batch)
+        made = self._cluster.run(batch)
+        counted: dict[str, list[Any]] = defaultdict(list)
+        for piece in made:
+            for name, counts in unpack_values(piece.blob)["joins"].items() if piece.kind == COUNTS else ():
+                counted[name].append(counts)
+        self.choices.learn(counted)
+        self._pieces += made
 
 
 def _cut(elements: Sequence[Element], rng: Random) -> int:

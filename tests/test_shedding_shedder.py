@@ -53,6 +53,7 @@ def told(shedder: Shedder, plan: Plan, costly: str) -> None:
         shedder.done(
             Progress(newest=1_000 * (batch + 1), closed=1_000 * batch, course=(done,), figures=figures),
             {o.id: (taken, taken) for o in plan.operators if o.kind == "window-drop"},
+            {},
         )
 
 

@@ -26,6 +26,10 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.SeqWindow():
             order = "" if operator.order == "source" else ", ties by value"
             return f"seq-window [{window_text(operator.window, names, operator.time)}]{order}"
+        case op.SelectiveJoin() | op.DualJoin():
+            worth = getattr(operator, "utility", None)
+            by = "" if worth is None else f", utility {expression_text(worth, names)}"
+            return f"{operator.kind} (as much as time allows{by}){_condition(operator, lower)}"
         case op.BinaryJoin():
             kind = "" if operator.join == "inner" else f"{operator.join} "
             return f"{kind}binary-join{_condition(operator, lower)}"

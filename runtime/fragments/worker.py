@@ -50,6 +50,7 @@ from runtime.fragments.packing import (
 )
 from runtime.fragments.parts import fragment_plan
 from runtime.fragments.reading import FeedReader
+from runtime.operators.choosing import counted_by
 from runtime.operators.evicting import pairs_of
 from runtime.rows import is_sorted, order_by
 
@@ -315,6 +316,7 @@ class Worker:
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
             "pairs": pairs_of(self.executor.operators),
+            "joins": counted_by(self.executor.operators),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
 

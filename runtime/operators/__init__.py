@@ -8,6 +8,7 @@ from typing import Any
 from planner import operators as op
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
+from runtime.operators.choosing import DualJoin, SelectiveJoin
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
 from runtime.operators.evicting import EvictingJoin
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
@@ -22,6 +23,8 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.Project: Project,
     op.SeqWindow: window_operator,
     op.BinaryJoin: join_operator,
+    op.SelectiveJoin: SelectiveJoin,
+    op.DualJoin: DualJoin,
     op.EvictingJoin: EvictingJoin,
     op.SemiJoin: HalfJoin,
     op.AntiJoin: HalfJoin,

@@ -19,6 +19,7 @@ from runtime.chunks import Delta
 from runtime.expressions import compile_projection
 from runtime.stores import Stub
 from runtime.types import arrow_type
+from shedding.choices import Cutoff, Selections
 from shedding.schedule import Schedule
 
 ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
@@ -48,8 +49,9 @@ class Context:
 
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
-    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids;
-    `buckets` is how many others like it, itself included, an operator shares what it may use with.
+    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids, and
+    `choices` what joins with too little time look at; `buckets` is how many others like it, itself included, an
+    operator shares what it may use with.
     """
 
     clock: Clock
@@ -59,6 +61,7 @@ class Context:
     final_ends: frozenset[str] = frozenset()
     netted: frozenset[str] = frozenset()
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    choices: Mapping[str, Selections | Cutoff] = field(default_factory=dict)
     buckets: int = 1
 
 

@@ -64,11 +64,15 @@ class _Join(Operator):
     def _match(self, port: int, batch: ChangeBatch) -> list[Matches]:
         """Return the matches of new rows, and keep the rows for those to come."""
         found = self.matcher.matches(port, batch)
+        self._keep(port, batch)
+        return found
+
+    def _keep(self, port: int, batch: ChangeBatch) -> None:
+        """Keep new rows for those to come, and forget those that none of these can match."""
         self.matcher.sides[port].stub.take_in(batch)
         for at, side in enumerate(self.matcher.sides):
             # Whatever comes on another input starts at its heartbeat or later.
             side.stub.forget_before(min(h for other, h in enumerate(self.heartbeats) if other != at))
-        return found
 
 
 class InnerJoin(_Join):

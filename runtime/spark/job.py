@@ -11,7 +11,7 @@ knows its sources by name (source evolution), and finds the state of parts that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -47,7 +47,8 @@ from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.statistics import Figures
-from shedding.plans import check_memory, loses_anything
+from shedding.joins import check_memory
+from shedding.plans import loses_anything
 
 
 class Job:
@@ -283,11 +284,20 @@ class Job:
         rows_out = {query: len(batch) for query, batch in results.items()}
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._shedder is not None:
-            self._shedder.done(self.counters.progress(), self.counters.shed())
+            self._shedder.done(self.counters.progress(), self.counters.shed(), _by_join(counted))
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:
             self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
+
+
+def _by_join(counted: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return what the buckets of joins that choose have counted."""
+    found: dict[str, list[Any]] = {}
+    for values in counted:
+        for name, counts in values["joins"].items():
+            found.setdefault(name, []).append(counts)
+    return found
 
 
 def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:

@@ -29,8 +29,9 @@ from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.schedules import tell_tasks
+from shedding.choices import Choices
 from shedding.control import Controller, Load, Observed, Share
-from shedding.plans import units_of_query
+from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import most_lost
 
 KEPT_FILES = 20
@@ -41,6 +42,9 @@ LONGEST_LAG = 3600.0
 
 REMEMBERED_PAUSES = 10
 """Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+
+USUAL_LOOKS = 40.0
+"""How many rows are looked at for a row, as a unit of the work of joins."""
 
 UNBOUNDED_LATENCY = 10.0
 """The delay of answers, in seconds, that is aimed at where nobody has said one."""
@@ -54,6 +58,8 @@ class Shedder:
         self._plan = plan
         self._queries = list(definitions.queries)
         self._schedules = DecidedSchedules(plan)
+        self._choices = Choices(plan)
+        self._joins = list(self._choices.joins.values())
         self._controller = Controller()
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
@@ -68,7 +74,8 @@ class Shedder:
         self._ended: float | None = None
         self._last: Progress | None = None
         self._drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
-        self._above = _above(plan, self._drops)
+        self._above = _above(plan, [*self._drops, *self._joins])
+        self._looks = _Looks()
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +88,7 @@ class Shedder:
 
         `amounts` is what each of its sources has for it, in whatever unit.
         """
-        if not self._schedules.all:
+        if not self._schedules.all and not self._joins:
             return
         self._expected = self._expectation.rows(amounts)
         if self._ended is not None:
@@ -92,16 +99,25 @@ class Shedder:
         else:
             self._decide()
             self._write(path)
-        tell_tasks(context, self._schedules.for_tasks())
+        tell_tasks(context, {**self._schedules.for_tasks(), **self._choices.for_tasks()})
 
-    def done(self, progress: Progress, dropped: Mapping[str, Sequence[int]]) -> None:
-        """Learn from a micro-batch that is done."""
+    def done(
+        self,
+        progress: Progress,
+        dropped: Mapping[str, Sequence[int]],
+        counted: Mapping[str, Sequence[Mapping[str, Any]]],
+    ) -> None:
+        """Learn from a micro-batch that is done; `counted` is what buckets of joins that choose have counted in it."""
         batch = progress.course[-1] if progress.course else None
         passed = self._passed(dropped)
+        self._choices.learn(counted)
         if batch is not None and batch.rows_in:
+            for name, each in counted.items():
+                passed |= self._looked(self._choices.joins[name].id, *self._looks.note(name, each, batch.rows_in))
             parts = self._parts()
             lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
-            self._controller.observe(Observed(batch.rows_in, round(batch.rows_in * (1 - lost)), batch.seconds))
+            kept = batch.rows_in * self._looks.work * (1 - lost)
+            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
         self._last = progress
@@ -117,12 +133,12 @@ class Shedder:
         Tells whether it can lose anything.
         """
         units = units_of_query(self._plan, query)
-        if units is None:
-            return False
-        self._asked.pop(units.schedule, None)
-        if fraction > 0:
-            self._asked[units.schedule] = fraction
-        return True
+        names = choices_of_query(self._plan, query) or ([] if units is None else [units.schedule])
+        for name in names:
+            self._asked.pop(name, None)
+            if fraction > 0:
+                self._asked[name] = fraction
+        return bool(names)
 
     def losses(
         self,
@@ -139,11 +155,13 @@ class Shedder:
         }
         spans = {query: span for query, span in spans.items() if span[1] >= span[0]}
 
-        def rows(operator: str) -> int:
+        def passing(operator: str) -> tuple[int, int]:
             taken, passed = dropped.get(operator, (0, 0))
-            return taken - passed
+            return taken, passed
 
-        return losses_of(self._plan, self._queries, self._schedules.all, rows, spans, pairs, self._why)
+        return losses_of(
+            self._plan, self._queries, self._schedules.all, self._choices, passing, spans, pairs, self._why
+        )
 
     def _why(self, schedule: str) -> str:
         if schedule in self._asked:
@@ -153,9 +171,12 @@ class Shedder:
     # Deciding
 
     def _decide(self) -> None:
-        found = self._controller.fractions(Load(self._waiting(), self._rate), self._shares(), self._allowed())
+        load = Load(self._waiting(), self._rate, self._looks.work)
+        found = self._controller.fractions(load, self._shares(), self._allowed())
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
+        for join in self._joins:
+            self._choices.decide(join.schedule, self._asked.get(join.schedule, found.get(join.schedule, 0.0)))
 
     def _waiting(self) -> float:
         """Return how many rows wait to be read, as far as can be known.
@@ -214,6 +235,11 @@ class Shedder:
                 saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
             before = found[units.schedule].part if units.schedule in found else 0.0
             found[units.schedule] = Share(before + parts[drop.id], min(saved, 1.0), most, weight)
+        for join in self._joins:
+            served = [query for query in self._queries if join.schedule in choices_of_query(self._plan, query.name)]
+            weight = sum(service_level(query.options, query.settings).weight for query in served)
+            most = self._choices.deciders[join.schedule].most
+            found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
 
     def _parts(self) -> dict[str, float]:
@@ -244,12 +270,19 @@ class Shedder:
             found[operator] = (now_passed - passed) / (now_taken - taken) if now_taken > taken else 1.0
         return found
 
+    def _looked(self, join: str, total: int, done: int) -> dict[str, float]:
+        """Add to the work of a join; return the share of it that it has done."""
+        before = self._rows_before.get(join, (0, 0))
+        self._rows_before[join] = before[0] + total, before[1] + done
+        return {join: done / total if total else 1.0}
+
     # The log
 
     def _write(self, path: Path) -> None:
         hidden = path.with_name(f".{path.name}")
         with writing(path):
-            hidden.write_text(json.dumps({**self._schedules.to_values(), "asked": self._asked}))
+            values = {**self._schedules.to_values(), "choices": self._choices.to_values(), "asked": self._asked}
+            hidden.write_text(json.dumps(values))
             sync(hidden)
             os.replace(hidden, path)
             for old in sorted(self._folder.glob("[0-9]*.json"))[:-KEPT_FILES]:
@@ -262,7 +295,27 @@ class Shedder:
 
     def _take_over(self, values: Mapping[str, Any]) -> None:
         self._schedules.take_over(values)
-        self._asked = {name: fraction for name, fraction in values["asked"].items() if name in self._schedules.all}
+        self._choices.take_over(values["choices"])
+        known = self._schedules.all.keys() | self._choices.joins.keys()
+        self._asked = {name: fraction for name, fraction in values["asked"].items() if name in known}
+
+
+class _Looks:
+    """How much joins that choose look at, and would look at, for each row."""
+
+    def __init__(self) -> None:
+        self._work: dict[str, float] = {}
+
+    @property
+    def work(self) -> float:
+        """What a row takes, beside one for which a usual number of rows is looked at; 1 without such joins."""
+        return sum(self._work.values()) / len(self._work) if self._work else 1.0
+
+    def note(self, join: str, counted: Sequence[Mapping[str, Any]], rows: int) -> tuple[int, int]:
+        """Learn from a micro-batch of so many rows; return the work of a join in it, and what it has done of that."""
+        total, done = (sum(each["work"][at] for each in counted) for at in (0, 1))
+        self._work[join] = total / rows / USUAL_LOOKS
+        return total, done
 
 
 def _longest_delay(definitions: Definitions, plan: Plan) -> float:

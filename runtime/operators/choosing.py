@@ -1,0 +1,410 @@
+"""Joins with too little time: they look at a part of what they could compare, and say how much that leaves out.
+
+The later row of a pair is the one that looks for the other, whichever of them is processed first; so what is found
+does not depend on how input is cut into batches, but for what is decided from one micro-batch to the next. Everything
+that is found is in the exact answer for just as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planner import operators as op
+from runtime.batch import ChangeBatch, Columns, Ints, Mask, empty_batch
+from runtime.chunks import Chunks, Delta
+from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch
+from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.joins import InnerJoin
+from runtime.rows import Codes, expand_ranges, row_codes
+from shedding.choices import CELLS, MOST_MATCHES, Cutoff, Selections
+from shedding.schedule import coins
+from shedding.selective import Counts, Selection, compared, edges, matched
+from shedding.utilities import types_of
+
+
+def counted_by(operators: Mapping[str, Operator]) -> dict[str, dict[str, Any]]:
+    """Return what joins that choose have counted since the last time, by the names of their schedules."""
+    return {
+        each.node.schedule: each.take_counts()
+        for each in operators.values()
+        if isinstance(each, SelectiveJoin | DualJoin)
+    }
+
+
+# Selective joins
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one input in the order of time: their instants and types, and which of them look at everything."""
+
+    instants: Ints
+    types: Ints
+    is_full: Mask
+
+    def full(self) -> _Rows:
+        """Return those that look at everything."""
+        return _Rows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Which rows of a batch look at which stretch of the stored rows, or at some of these only."""
+
+    rows: Ints
+    first: Ints
+    last: Ints
+    """Up to which it goes, not including it."""
+    among: Ints | None = None
+    """The places of the stored rows that count."""
+
+    def size(self) -> int:
+        """Return how many stored rows are looked at in all."""
+        first, last = self._places()
+        return int((last - first).sum())
+
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Return all pairs of a row and the place of a stored row."""
+        first, last = self._places()
+        owner, at = expand_ranges(first, last - first)
+        return self.rows[owner], at if self.among is None else self.among[at]
+
+    def _places(self) -> tuple[Ints, Ints]:
+        if self.among is None:
+            return self.first, np.maximum(self.last, self.first)
+        first = np.searchsorted(self.among, self.first)
+        return first, np.maximum(np.searchsorted(self.among, self.last), first)
+
+    def found(self, side: Side, codes: Codes) -> tuple[Ints, Ints]:
+        """Return the pairs whose keys may be equal."""
+        store = side.stub.store
+        low, high = self.first + store.base, self.last + store.base
+        owner, positions = store.find(side.index, codes[self.rows], low, high)
+        kept = (positions >= low[owner]) & (positions < high[owner])
+        if self.among is not None:
+            kept &= np.isin(positions - store.base, self.among)
+        return self.rows[owner[kept]], positions[kept] - store.base
+
+
+class _SelectiveMatcher(Matcher):
+    """Finds candidates among the ages that are selected."""
+
+    def __init__(self, sides: Sequence[Side], residual: Residual | None, windows: tuple[int, int]) -> None:
+        super().__init__(sides, residual)
+        self._windows = windows
+        self.looked = self.total = 0
+        """How many stored rows were looked at, and how many an exact join would have looked at."""
+
+    def begin(self, own: _Rows, stored: _Rows, selections: Selections) -> None:
+        """Prepare for the rows of a batch."""
+        self._own, self._stored, self._selections = own, stored, selections.of_window
+
+    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
+        instants = self._own.instants[part.owner]
+        # Of two rows of one instant, that of the second input is the later one.
+        begin = np.searchsorted(self._stored.instants, instants, side="right" if port else "left")
+        requests = [*self._looking(port, part.owner, begin), *self._looked_at(port, instants, begin)]
+        self.looked += sum(request.size() for request in requests)
+        found = [request.pairs() if codes is None else request.found(side, codes) for request in requests]
+        owners, places = zip(*found, strict=True)
+        return np.concatenate(owners), np.concatenate(places) + side.stub.store.base
+
+    def _looking(self, port: int, rows: Ints, begin: Ints) -> Iterator[_Request]:
+        """Yield what rows look at among those before them: up to where the later ones begin."""
+        own, stored, instants = self._own, self._stored.instants, self._own.instants[rows]
+        first = np.searchsorted(stored, instants - self._windows[1 - port], side="right")
+        self.total += int((begin - first).sum())
+        full = np.flatnonzero(own.is_full[rows])
+        yield _Request(full, first[full], begin[full])
+        for type_, selection in enumerate(self._selections[1 - port]):
+            selective = np.flatnonzero(~own.is_full[rows] & (own.types[rows] == type_))
+            for ages in selection.ages if len(selective) else ():
+                at = instants[selective]
+                last = np.searchsorted(stored, at - ages.least, side="right") if ages.least else begin[selective]
+                yield _Request(selective, np.searchsorted(stored, at - ages.end, side="right"), last)
+
+    def _looked_at(self, port: int, instants: Ints, begin: Ints) -> Iterator[_Request]:
+        """Yield which later ones of the stored rows look at rows."""
+        stored = self._stored
+        if (begin == len(stored.instants)).all():
+            return
+        every = np.arange(len(instants))
+        last = np.searchsorted(stored.instants, instants + self._windows[port])
+        self.total += int((last - begin).sum())
+        yield _Request(every, begin, last, np.flatnonzero(stored.is_full))
+        for type_, selection in enumerate(self._selections[port]):
+            among = np.flatnonzero(~stored.is_full & (stored.types == type_))
+            for ages in selection.ages if len(among) else ():
+                first = np.searchsorted(stored.instants, instants + ages.least) if ages.least else begin
+                yield _Request(every, first, np.searchsorted(stored.instants, instants + ages.end), among)
+
+
+class SelectiveJoin(InnerJoin):
+    """An inner join of two windows of time that looks at the ages that are worth it."""
+
+    node: op.SelectiveJoin
+    matcher: _SelectiveMatcher
+
+    def __init__(self, node: op.SelectiveJoin, context: Context) -> None:
+        super().__init__(node, context)
+        self.matcher = _SelectiveMatcher(self.matcher.sides, self.matcher.residual, node.windows)
+        self._types_of = [evaluate_all(own, context.functions) for own in node.types]
+        self._worth = None if node.utility is None else evaluate_all([node.utility], context.functions)
+        self._borders = [edges(length - 1, CELLS) for length in node.windows]
+        self._counts = self._nothing()
+
+    def _nothing(self) -> list[Counts]:
+        sides = self._selections.of_window
+        return [Counts.none(len(side), len(own) - 1) for side, own in zip(sides, self._borders, strict=True)]
+
+    @property
+    def _selections(self) -> Selections:
+        found = self.context.choices[self.node.schedule]
+        assert isinstance(found, Selections)
+        return found
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        selections = self._selections
+        if not len(batch):
+            return super().apply(port, batch)
+        own, stored = self._new(port, batch), self._stored(1 - port)
+        first = self.matcher.sides[1 - port].stub.store.base
+        self.matcher.begin(own, stored, selections)
+        found = self._match(port, batch)
+        self._count_looks(port, own, stored)
+        for part in found:
+            assert part.positions is not None
+            self._count_matches(port, part, part.positions - first, own, stored)
+        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+
+    # Rows
+
+    def _new(self, port: int, batch: ChangeBatch) -> _Rows:
+        positions = self.matcher.sides[port].stub.seen + np.arange(len(batch))
+        return self._rows(port, batch.ends, positions, lambda: batch.columns)
+
+    def _stored(self, port: int) -> _Rows:
+        stub = self.matcher.sides[port].stub
+        positions = np.arange(stub.store.base, stub.seen)
+        _, ends = stub.lifetimes(positions)
+        return self._rows(port, ends, positions, lambda: stub.store.rows(positions))
+
+    def _rows(self, port: int, ends: Ints, positions: Ints, columns: Callable[[], Columns]) -> _Rows:
+        """Return rows of an input; they look at the window of the other one."""
+        types = np.zeros(len(positions), np.int64)
+        if self.node.types[port]:
+            found = self._types_of[port](columns(), len(positions))
+            types = types_of([_numbers(each) for each in found], len(positions))
+        any_type = self._selections.of_window[1 - port][0]
+        return _Rows(ends - self.node.windows[port], types, any_type.is_full(positions))
+
+    # Counting
+
+    def _count_looks(self, port: int, own: _Rows, stored: _Rows) -> None:
+        """Count how often rows that look at everything look at rows of each age."""
+        new, there = own.full(), stored.full()
+        types = [len(side) for side in self._selections.of_window]
+        looked, looked_at = self._counts[1 - port], self._counts[port]
+        looked.probes += np.bincount(own.types, minlength=types[1 - port])
+        looked.comparisons += compared(
+            new.instants, new.types, stored.instants, self._borders[1 - port], types[1 - port]
+        )
+        looked_at.comparisons += compared(there.instants, there.types, own.instants, self._borders[port], types[port])
+
+    def _count_matches(self, port: int, part: Matches, places: Ints, own: _Rows, stored: _Rows) -> None:
+        """Count what rows that look at everything have found, at some places among the stored rows."""
+        ages = own.instants[part.owner] - stored.instants[places]
+        is_own = ages > 0 if port == 0 else ages >= 0
+        worth = np.ones(len(ages))
+        if self._worth is not None:
+            worth = np.nan_to_num(_numbers(self._worth(sum(part.columns, ()), len(ages))[0]), posinf=0.0, neginf=0.0)
+        for side, looks, rows, at, is_theirs in (
+            (1 - port, ages, own, part.owner, is_own),
+            (port, -ages, stored, places, ~is_own),
+        ):
+            full = np.flatnonzero(is_theirs & rows.is_full[at])
+            selections: Sequence[Selection] = self._selections.of_window[side]
+            found = matched(looks[full], rows.types[at[full]], worth[full], self._borders[side], selections)
+            counts = self._counts[side]
+            counts.matches += found[0]
+            counts.worth += found[1]
+            counts.inside += found[2]
+
+    def take_counts(self) -> dict[str, Any]:
+        """Return what was counted since the last time."""
+        counts, self._counts = self._counts, self._nothing()
+        looks = [self.matcher.total, self.matcher.looked]
+        self.matcher.total = self.matcher.looked = 0
+        return {"counts": [each.values() for each in counts], "work": looks}
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return a column as numbers; NULL is none."""
+    return np.asarray(pc.fill_null(pc.cast(column, pa.float64()), float("nan")))
+
+
+# Dual windows
+
+
+class _SkippingMatcher(Matcher):
+    """Leaves out pairs whose later row does not look for others."""
+
+    skipped: list[Ints]
+    """The positions of rows that do not look, in order, by input."""
+
+    def begin(self, port: int, positions: Ints, arrived: Ints) -> None:
+        """Prepare for the rows of a batch: where they are in their log, and when they came."""
+        store = self.sides[1 - port].stub.store
+        self._skips = np.isin(positions, self.skipped[port])
+        # Of two rows of one instant, that of the second input is the later one.
+        later = np.searchsorted(store.start.values, arrived, side="right" if port else "left")
+        self._later = later + store.base
+
+    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
+        assert codes is not None
+        later, skips = self._later[part.owner], self._skips[part.owner]
+        looking, still = np.flatnonzero(~skips), np.flatnonzero(skips)
+        owner, positions = side.stub.find(side.index, codes[looking], part.start[looking], part.end[looking])
+        high = np.full(len(still), side.stub.seen)
+        found_by, found_at = side.stub.store.find(side.index, codes[still], later[still], high)
+        inside = np.flatnonzero((found_at >= later[still][found_by]) & (found_at < side.stub.seen))
+        owner = np.concatenate((looking[owner], still[found_by[inside]]))
+        positions = np.concatenate((positions, found_at[inside]))
+        kept = (positions < later[owner]) | ~np.isin(positions, self.skipped[1 - port])
+        return owner[kept], positions[kept]
+
+
+class _KeyCounts:
+    """How many rows of a window have each key, by the keys' codes."""
+
+    def __init__(self, side: Side, rows: int) -> None:
+        stub = side.stub
+        positions = np.arange(max(stub.seen - rows, stub.store.base), stub.seen)
+        codes = _codes(side, stub.store.rows(positions), len(positions))
+        self._codes, self._counts = np.unique(codes, return_counts=True)
+
+    def of(self, codes: Codes) -> Ints:
+        """Return how many rows have some codes."""
+        if not len(self._codes):
+            return np.zeros(len(codes), np.int64)
+        at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return np.where(self._codes[at] == codes, self._counts[at], 0)
+
+
+def _codes(side: Side, columns: Columns, length: int) -> Codes:
+    assert side.keys_of is not None
+    return row_codes(side.keys_of(columns, length), length).codes
+
+
+class DualJoin(InnerJoin):
+    """An inner join of two windows of rows, by equal values, in which rows that find few others do not look.
+
+    How many others a row will find is known from the windows as they were after the micro-batch before.
+    """
+
+    node: op.DualJoin
+    matcher: _SkippingMatcher
+
+    def __init__(self, node: op.DualJoin, context: Context) -> None:
+        super().__init__(node, context)
+        self.matcher = _SkippingMatcher(self.matcher.sides, self.matcher.residual)
+        self.matcher.skipped = [np.empty(0, np.int64), np.empty(0, np.int64)]
+        self._windows: list[_KeyCounts] = []
+        self._kept_skipped = [Chunks(), Chunks()]
+        self._reset()
+
+    def _reset(self) -> None:
+        self._histogram = np.zeros(MOST_MATCHES + 1, np.int64)
+        self._costs = [0.0, 0.0, 0.0, 0.0]
+        self._found = self._expected = self._left_out = self._skips = 0
+
+    def settle(self) -> None:
+        self._windows = []
+
+    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        if not len(batch):
+            return super().apply(port, batch)
+        positions, arrived, is_new = self._places(port, batch)
+        started = perf_counter()
+        self._decide(port, batch, positions, is_new)
+        self.matcher.begin(port, positions, arrived)
+        found = self.matcher.matches(port, batch)
+        looked = perf_counter()
+        self._keep(port, batch)
+        new = int(is_new.sum())
+        spent = (new, looked - started, new, perf_counter() - looked)
+        self._costs = [a + b for a, b in zip(self._costs, spent, strict=True)]
+        self._found += sum(len(part.owner) if part.weight is None else int((part.weight > 0).sum()) for part in found)
+        for at, side in enumerate(self.matcher.sides):
+            skipped = self.matcher.skipped[at]
+            self.matcher.skipped[at] = skipped[skipped >= side.stub.store.base]
+        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+
+    def _places(self, port: int, batch: ChangeBatch) -> tuple[Ints, Ints, Mask]:
+        """Return where the rows of a batch are in the log, when they came, and whether they are new.
+
+        Those that are taken back are the next ones in the log of which no end was known.
+        """
+        stub = self.matcher.sides[port].stub
+        is_new = np.ones(len(batch), np.bool_) if batch.weight is None else batch.weight > 0
+        positions = np.empty(len(batch), np.int64)
+        positions[is_new] = stub.seen + np.arange(int(is_new.sum()))
+        positions[~is_new] = stub.told + np.arange(int((~is_new).sum()))
+        arrived = batch.start.copy()
+        arrived[~is_new] = stub.store.start.at(positions[~is_new])
+        return positions, arrived, is_new
+
+    def _decide(self, port: int, batch: ChangeBatch, positions: Ints, is_new: Mask) -> None:
+        """Note which new rows do not look, by how many others they would find."""
+        cutoff = self.context.choices[self.node.schedule]
+        assert isinstance(cutoff, Cutoff)
+        if not self._windows:
+            pairs = zip(self.matcher.sides, self.node.windows, strict=True)
+            self._windows = [_KeyCounts(side, rows) for side, rows in pairs]
+        new = batch.filter(is_new)
+        matches = self._windows[1 - port].of(_codes(self.matcher.sides[port], new.columns, len(new)))
+        tied = coins(self.node.seed, positions[is_new]) < cutoff.tied
+        skips = (matches < cutoff.matches) | ((matches == cutoff.matches) & tied)
+        self.matcher.skipped[port] = np.concatenate((self.matcher.skipped[port], positions[is_new][skips]))
+        self._histogram += np.bincount(np.minimum(matches, MOST_MATCHES), minlength=MOST_MATCHES + 1)
+        self._expected += int(matches[~skips].sum())
+        self._left_out += int(matches[skips].sum())
+        self._skips += int(skips.sum())
+
+    def take_counts(self) -> dict[str, Any]:
+        """Return what was counted since the last time."""
+        last = int(np.flatnonzero(self._histogram).max(initial=-1)) + 1
+        done = int(self._histogram.sum()) - self._skips + self._expected
+        counted = {
+            "histogram": self._histogram[:last].tolist(),
+            "costs": self._costs,
+            "found": self._found,
+            "missed": self._left_out * (self._found / self._expected if self._expected else 1.0),
+            "work": [done + self._skips + self._left_out, done],
+        }
+        self._reset()
+        return counted
+
+    # Keeping
+
+    def delta(self) -> dict[str, Delta]:
+        deltas = {}
+        for name, kept, skipped in zip(("left", "right"), self._kept_skipped, self.matcher.skipped, strict=True):
+            kept.clear()
+            kept.append(pa.record_batch([pa.array(skipped)], names=["position"]))
+            deltas[f"skipped {name}"] = kept.delta()
+        return deltas
+
+    def load(self, chunks: ChunkSets) -> None:
+        for at, (name, kept) in enumerate(zip(("left", "right"), self._kept_skipped, strict=True)):
+            kept.load(chunks.get(f"skipped {name}", {}))
+            for table in kept:
+                self.matcher.skipped[at] = table.column(0).to_numpy()

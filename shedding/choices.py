@@ -1,0 +1,260 @@
+"""What joins with too little time look at: decided from how much they are to leave out, and what they have counted.
+
+A join asks what is in force and counts what it does; whoever decides, in the same process or on the driver of a
+cluster, learns from that and says what is in force next. Everything goes through JSON, so that it can be sent, and
+written down before it is gone by.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner import operators as op
+from planner.plan import Plan
+from shedding.dual import Speeds, best_mix, cut
+from shedding.selective import Adaptation, Counts, Learned, Selection, fraction_within
+from shedding.utilities import TYPES
+
+CELLS = 20
+"""Into how many cells by age a window is cut."""
+
+HALVES = 8.0
+"""After how many micro-batches what joins counted weighs half."""
+
+MOST_MATCHES = 1024
+"""Rows that find more others than so many are taken to find so many."""
+
+_FADES = 0.5 ** (1 / HALVES)
+
+
+@dataclass(frozen=True)
+class Selections:
+    """What rows of each input look at, by the type of the row; `windows` are those that are looked at."""
+
+    of_window: tuple[tuple[Selection, ...], tuple[Selection, ...]]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Selections:
+        """Return the selections that were decided."""
+        first, second = (tuple(Selection.of(each) for each in side) for side in values["selections"])
+        return cls((first, second))
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """Rows that find fewer others than so many do not look, nor do a share of those that find just as many."""
+
+    matches: int = 0
+    tied: float = 0.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Cutoff:
+        """Return the cut-off that was decided."""
+        return cls(values["cutoff"], values["tied"])
+
+
+class Decider(ABC):
+    """Decides for one join. `fraction` is the share of its work that it is to leave out."""
+
+    fraction = 0.0
+    most = 1.0
+    """The largest fraction that makes sense."""
+
+    @abstractmethod
+    def decide(self, fraction: float) -> None:
+        """Leave out a share of the work."""
+
+    @abstractmethod
+    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+        """Take in what the buckets of the join have counted in a micro-batch."""
+
+    @abstractmethod
+    def in_force(self) -> dict[str, Any]:
+        """Return what the join goes by."""
+
+    @abstractmethod
+    def values(self) -> dict[str, Any]:
+        """Return everything that is needed to go on, as JSON has it."""
+
+    @abstractmethod
+    def take_over(self, values: Mapping[str, Any]) -> None:
+        """Go on from values."""
+
+    @abstractmethod
+    def recall(self) -> float | None:
+        """Return how much of all pairs, by what they are worth, has been found so far; None if that is not known."""
+
+
+class Selecting(Decider):
+    """Decides what a `selective-join` looks at."""
+
+    def __init__(self, join: op.SelectiveJoin) -> None:
+        types = TYPES if join.types[1] else 1, TYPES if join.types[0] else 1
+        lengths = join.windows[0] - 1, join.windows[1] - 1
+        self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
+
+    def decide(self, fraction: float) -> None:
+        self.fraction = fraction
+        self._adaptation.selections(fraction_within(1 - fraction))
+
+    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+        sides = []
+        for side in (0, 1):
+            total = Counts.none(self._adaptation.types[side], len(self._adaptation.borders(side)) - 1)
+            for each in counted:
+                total = total.plus(Counts.of(each["counts"][side]))
+            sides.append(total)
+        self._adaptation.learn((sides[0], sides[1]))
+
+    def in_force(self) -> dict[str, Any]:
+        sides = self._adaptation.in_force
+        return {"fraction": self.fraction, "selections": [[each.values() for each in side] for side in sides]}
+
+    def values(self) -> dict[str, Any]:
+        recall = self._adaptation.recall
+        counts = [learned.counts.values() for learned in self._adaptation.learned]
+        return {**self.in_force(), "counts": counts, "recall": [recall.found, recall.exact]}
+
+    def take_over(self, values: Mapping[str, Any]) -> None:
+        self.fraction = values["fraction"]
+        self._adaptation.in_force = Selections.of(values).of_window
+        recall = self._adaptation.recall
+        recall.found, recall.exact = (list(each) for each in values["recall"])
+        for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
+            _restore(learned, Counts.of(counts))
+
+    def recall(self) -> float | None:
+        return self._adaptation.recall.total()
+
+
+def _restore(learned: Learned, counts: Counts) -> None:
+    learned.learn(counts, halves=0.0)
+
+
+class Skipping(Decider):
+    """Decides which rows of a `dual-join` do not look for others: those that find fewest."""
+
+    def __init__(self) -> None:
+        self._histogram = np.zeros(MOST_MATCHES + 1)
+        """How many rows found so many others, of late."""
+        self._costs = [0.0, 0.0, 0.0, 0.0]
+        """Rows that looked, the seconds that took; rows that were kept, and the seconds that took."""
+        self._cutoff = Cutoff()
+        self._found = self._missed = 0.0
+
+    def decide(self, fraction: float) -> None:
+        self.fraction = fraction
+        share = self._share_of_rows(fraction)
+        self._cutoff = Cutoff() if share <= 0 else Cutoff(*cut(self._shares(), share))
+
+    def _shares(self) -> Any:
+        total = self._histogram.sum()
+        return self._histogram / total if total else np.concatenate(([1.0], np.zeros(MOST_MATCHES)))
+
+    def _share_of_rows(self, fraction: float) -> float:
+        """Return the share of rows, those that find fewest, whose looking is a fraction of all the work.
+
+        Looking costs as much as a result does.
+        """
+        shares = self._shares()
+        work = np.cumsum(np.append(0.0, shares * (1 + np.arange(len(shares)))))
+        return float(np.interp(fraction * work[-1], work, np.cumsum(np.append(0.0, shares))))
+
+    @property
+    def best_fraction(self) -> float:
+        """The fraction beyond which it pays more to drop rows before they come: the paper's optimal speed."""
+        looked, looking, kept, keeping = self._costs
+        if not looking or not keeping or not self._histogram.any():
+            return 1.0
+        shares = self._shares()
+        mix = best_mix(shares, Speeds(looked / looking, kept / keeping))
+        work = shares * (1 + np.arange(len(shares)))
+        return float(work[: mix.cutoff].sum() / work.sum())
+
+    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+        self._histogram *= _FADES
+        self._costs = [_FADES * each for each in self._costs]
+        for each in counted:
+            self._histogram[: len(each["histogram"])] += each["histogram"]
+            self._costs = [a + b for a, b in zip(self._costs, each["costs"], strict=True)]
+            self._found += each["found"]
+            self._missed += each["missed"]
+
+    def in_force(self) -> dict[str, Any]:
+        return {"fraction": self.fraction, "cutoff": self._cutoff.matches, "tied": self._cutoff.tied}
+
+    def values(self) -> dict[str, Any]:
+        last = int(np.flatnonzero(self._histogram).max(initial=-1)) + 1
+        return {
+            **self.in_force(),
+            "histogram": self._histogram[:last].tolist(),
+            "costs": self._costs,
+            "pairs": [self._found, self._missed],
+        }
+
+    def take_over(self, values: Mapping[str, Any]) -> None:
+        self.fraction = values["fraction"]
+        self._cutoff = Cutoff.of(values)
+        self._histogram[: len(values["histogram"])] = values["histogram"]
+        self._costs = list(values["costs"])
+        self._found, self._missed = values["pairs"]
+
+    def recall(self) -> float | None:
+        total = self._found + self._missed
+        return self._found / total if total else None
+
+
+class Choices:
+    """What the joins of a plan that look at a part go by, and how that is decided."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.joins = {
+            each.schedule: each for each in plan.operators if isinstance(each, op.SelectiveJoin | op.DualJoin)
+        }
+        self.deciders: dict[str, Decider] = {
+            name: Selecting(join) if isinstance(join, op.SelectiveJoin) else Skipping()
+            for name, join in self.joins.items()
+        }
+        self.in_force: dict[str, Selections | Cutoff] = {}
+        self.follow(self.for_tasks())
+
+    def decide(self, name: str, fraction: float) -> None:
+        """Let a join leave out a share of its work from now on."""
+        self.deciders[name].decide(fraction)
+        self.follow({name: self.deciders[name].in_force()})
+
+    def renew(self) -> None:
+        """Leave out as much as before, by what has been learned since."""
+        for name, decider in self.deciders.items():
+            if decider.fraction > 0:
+                self.decide(name, decider.fraction)
+
+    def learn(self, counted: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        """Take in what buckets of joins have counted in a micro-batch."""
+        for name, each in counted.items():
+            self.deciders[name].learn(list(each))
+
+    def follow(self, values: Mapping[str, Any]) -> None:
+        """Go by what others have decided, as far as it is about joins that are here."""
+        for name in self.joins.keys() & values.keys():
+            kind = Selections if isinstance(self.joins[name], op.SelectiveJoin) else Cutoff
+            self.in_force[name] = kind.of(values[name])
+
+    def for_tasks(self) -> dict[str, Any]:
+        """Return what joins go by, as JSON has it."""
+        return {name: decider.in_force() for name, decider in self.deciders.items()}
+
+    def to_values(self) -> dict[str, Any]:
+        """Return everything that is needed to go on."""
+        return {name: decider.values() for name, decider in self.deciders.items()}
+
+    def take_over(self, values: Mapping[str, Any]) -> None:
+        """Go on from what was written; joins that are not there any more are left."""
+        for name in self.deciders.keys() & values.keys():
+            self.deciders[name].take_over(values[name])
+        self.follow(self.for_tasks())

@@ -1,0 +1,191 @@
+"""The shedder pass for joins: puts joins that hold or look at a part in the place of those that do it all.
+
+Each of them fits some joins only. What it finds is a part of what the join would find, so that what stands above it
+has to make fewer rows of fewer rows; otherwise wrong answers have to be accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cql import bound
+from cql.errors import Code, CqlError, fail
+from cql.service import ServiceLevel
+from cql.sizes import size_text
+from planner import operators as op
+from planner.explain.headlines import headline
+from planner.plan import Plan, QueryPlan
+from shedding.eviction import ROW_OVERHEAD
+from shedding.rebuilding import cannot, rebuilt, refuse_unsound
+
+Operators = Mapping[str, op.Operator]
+
+
+def fitting_policy(plan: QueryPlan, level: ServiceLevel) -> str | None:
+    """Return the policy that fits the joins of a query; None if none of those for joins does.
+
+    What a query says that it has little of is scarce: memory, if it says how much; time otherwise.
+    """
+    wanted: tuple[tuple[str, Callable[[QueryPlan], Any]], ...] = (
+        (("prob", _equijoin_of_ranges),)
+        if level.memory is not None
+        else (("dual", _equijoin_of_rows), ("selective", _joins_of_ranges))
+    )
+    for policy, check in wanted:
+        try:
+            check(plan)
+        except CqlError:
+            continue
+        return policy
+    return None
+
+
+# Too little memory
+
+
+def with_evicting_join(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
+    """Return a plan whose join holds the rows that are most likely to match."""
+    if level.memory is None:
+        message = f"the query '{plan.name}' does not say how much memory its join may use"
+        raise fail(Code.CANNOT_SHED, message, hint=f"add memory = '64 MB' to shedding = '{level.policy}'")
+    join, windows = _equijoin_of_ranges(plan)
+    chosen: dict[str, Any] = {"policy": level.policy, "memory": level.memory, "windows": windows, "seed": level.seed}
+    same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind", "join")}
+    return _instead(plan, level, share, {join.id: op.EvictingJoin(**same, **chosen)})
+
+
+def check_memory(plan: Plan, buckets: int) -> None:
+    """Raise if the memory of a join is too little for a row of each input in each bucket."""
+    for join in plan.operators:
+        if isinstance(join, op.EvictingJoin):
+            places = buckets if join.placement == "hash" else 1
+            least = places * (2 * ROW_OVERHEAD + 8 * len(join.columns))
+            if join.memory < least:
+                names = [query for query in plan.queries if join in plan.below(plan.output(query))]
+                message = (
+                    f"the query '{names[0]}' gives its join {size_text(join.memory)}; a row of each input, in each of "
+                    f"its buckets, takes {size_text(least)} at least"
+                )
+                raise fail(Code.CANNOT_SHED, message, hint="give it more memory, or leave out the shedding")
+
+
+def _equijoin_of_ranges(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
+    """Return the join of a query, and how long its windows are; raises if it is not one that can give up rows."""
+    join = _only_join(plan, "'rand', 'prob' and 'life'")
+    windows = _ranges_below(join, {operator.id: operator for operator in plan.operators})
+    if windows is None:
+        raise cannot(plan, "joins what is not two windows of time, which 'rand', 'prob' and 'life' are for", "join")
+    return join, windows
+
+
+def _only_join(plan: QueryPlan, policies: str) -> op.BinaryJoin:
+    """Return the join of a query; raises if that is not one of two inputs by equal values."""
+    joins = [each for each in plan.operators if isinstance(each, op.BinaryJoin | op.MJoin)]
+    if len(joins) != 1 or not isinstance(joins[0], op.BinaryJoin):
+        raise cannot(plan, f"is not one join of two inputs, which {policies} are for", "join")
+    join = joins[0]
+    if join.join != "inner" or not join.left_keys:
+        what = headline(join, {operator.id: operator for operator in plan.operators})
+        raise cannot(plan, f"has no inner join by equal values, which {policies} are for: {what}", "join")
+    return join
+
+
+# Too little time, windows of time
+
+
+def with_selective_joins(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
+    """Return a plan whose joins of two windows look at the ages that are worth it.
+
+    Of joins of several inputs, those of two windows do so; the others take what these find.
+    """
+    instead: dict[str, op.Operator] = {}
+    for join, windows in _joins_of_ranges(plan):
+        same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind")}
+        instead[join.id] = op.SelectiveJoin(
+            **same, schedule=_schedule("selective", join, level), windows=windows, seed=level.seed
+        )
+    return _instead(plan, level, share, instead)
+
+
+def _joins_of_ranges(plan: QueryPlan) -> list[tuple[op.BinaryJoin, tuple[int, int]]]:
+    """Return the joins of two windows of time, and how long these are; raises if there are none."""
+    operators = {operator.id: operator for operator in plan.operators}
+    joins = [each for each in plan.operators if isinstance(each, op.BinaryJoin | op.MJoin)]
+    found = [
+        (join, windows)
+        for join in joins
+        if isinstance(join, op.BinaryJoin) and join.join == "inner" and (windows := _ranges_below(join, operators))
+    ]
+    if not found:
+        what = f": {headline(joins[0], operators)}" if joins else ""
+        raise cannot(plan, f"has no inner join of two windows of time, which 'selective' is for{what}", "join")
+    return found
+
+
+def _ranges_below(join: op.BinaryJoin, operators: Operators) -> tuple[int, int] | None:
+    """Return for how many ticks rows of the inputs of a join are there; None if these are not windows of time."""
+    left, right = (_range_below(operators[edge.operator], operators) for edge in join.inputs)
+    return None if left is None or right is None else (left, right)
+
+
+def _range_below(operator: op.Operator, operators: Operators) -> int | None:
+    """Return for how many ticks, at most, rows of a window of time are there, seen through filters and projections."""
+    while isinstance(operator, op.Select | op.Project):
+        operator = operators[operator.inputs[0].operator]
+    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec):
+        return operator.window.ticks + (operator.window.slide or 0)
+    return None
+
+
+# Too little time, windows of rows
+
+
+def with_dual_join(
+    plan: QueryPlan, level: ServiceLevel, share: bool, above: Callable[[op.Source], op.Operator | None]
+) -> QueryPlan:
+    """Return a plan in whose join rows that find few others do not look; `above` may lose rows before that."""
+    join, windows = _equijoin_of_rows(plan)
+    same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind")}
+    dual = op.DualJoin(**same, schedule=_schedule("dual", join, level), windows=windows, seed=level.seed)
+    return _instead(plan, level, share, {join.id: dual}, above)
+
+
+def _equijoin_of_rows(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
+    """Return the join of a query, and how many rows its windows have.
+
+    Raises if it is not one of two windows that count rows, by equal values.
+    """
+    join = _only_join(plan, "'dual' joins")
+    operators = {operator.id: operator for operator in plan.operators}
+    left, right = (_rows_of(operators[edge.operator]) if edge.route == "local" else None for edge in join.inputs)
+    if left is None or right is None:
+        raise cannot(plan, "joins what is not two windows of the last rows, which 'dual' is for", "join")
+    return join, (left, right)
+
+
+def _rows_of(operator: op.Operator) -> int | None:
+    """Return how many rows a window has; None if it is not one that counts them."""
+    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RowsSpec):
+        return operator.window.rows
+    return None
+
+
+# Both
+
+
+def _schedule(policy: str, join: op.BinaryJoin, level: ServiceLevel) -> str:
+    return f"{policy} {join.id}" + (f"/{level.seed}" if level.seed else "")
+
+
+def _instead(
+    plan: QueryPlan,
+    level: ServiceLevel,
+    share: bool,
+    instead: Mapping[str, op.Operator],
+    above: Callable[[op.Source], op.Operator | None] = lambda _: None,
+) -> QueryPlan:
+    """Return a plan with other joins; raises if that could make answers wrong, and nobody has accepted that."""
+    if not level.accept_approximate:
+        refuse_unsound(plan, lambda operator: operator.id in instead)
+    return rebuilt(plan, share, above, None, instead)

@@ -1,0 +1,213 @@
+"""Joins with too little time: what they find is a part of the exact answer, all of it if nothing is left out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+import cql
+from cql import CqlError
+from cql.catalog import Catalog
+from planner import operators as op
+from runtime.executor import Executor
+from shedding.choices import Choices
+from shedding.plans import plan_of
+from tests.definition.evaluator import Element, Result, evaluate
+from tests.fragment_runs import FragmentRun
+from tests.shedding_runs import STREAMS, random_data, run_shed
+
+JOINS = {
+    "selective": (
+        "SELECT s.k, s.v, r.v AS w FROM s [Range 9], r [Range 5] WHERE abs(s.v - r.v) < 2",
+        "SELECT s.k, s.v, r.v AS w FROM s [Range 7], r [Range 12] WHERE s.k = r.k",
+        "SELECT s.k, s.v, r.v AS w FROM s [Range 8], r [Range 8] WHERE s.k = r.k AND s.v < r.v",
+        "SELECT s.v, r.v AS w FROM s [Range 6 Slide 2], r [Range 5 Slide 3] WHERE s.v <> r.v",
+        "SELECT s.v, r.v AS w FROM s [Now], r [Range 6] WHERE s.v > r.v",
+        "SELECT a.v, b.v AS w FROM s [Range 6] AS a, s [Range 9] AS b WHERE a.v > b.v",
+        "SELECT Rstream(s.v, r.v AS w) FROM s [Range 4], r [Range 6] WHERE s.v > 1 AND r.v < 5 AND s.v < r.v",
+        "SELECT a.v, r.v AS w FROM s [Range 5] AS a, s [Range 3] AS b, r [Range 4] WHERE a.v < b.v AND b.v < r.v",
+    ),
+    "dual": (
+        "SELECT s.k, s.v, r.v AS w FROM s [Rows 7], r [Rows 5] WHERE s.k = r.k",
+        "SELECT s.v, r.v AS w FROM s [Rows 3], r [Rows 12] WHERE s.k = r.k AND s.v < r.v",
+        "SELECT a.v, b.v AS w FROM s [Rows 4] AS a, s [Rows 9] AS b WHERE a.k = b.k",
+    ),
+}
+CASES = [(policy, query) for policy, queries in JOINS.items() for query in queries]
+
+
+def planned(policy: str, query: str, more: str = "") -> Catalog:
+    catalog = Catalog()
+    catalog.execute(f"{STREAMS} REGISTER QUERY q AS {query} WITH (shedding = '{policy}'{more});")
+    return catalog
+
+
+def at_random(rng: Random) -> Callable[[Executor], None]:
+    def decide(executor: Executor) -> None:
+        for name in executor.choices.deciders:
+            executor.choices.decide(name, rng.choice((0.0, 1.0, rng.random())))
+
+    return decide
+
+
+def is_part(found: Result, exact: Result, is_stream: bool) -> bool:
+    """Tell whether an answer is in another one at every instant."""
+    if is_stream:
+        return all(bag <= exact.changes.get(instant, Counter()) for instant, bag in found.changes.items())
+    instants = sorted({*found.changes, *exact.changes})
+    return all(found.relation_at(at) <= exact.relation_at(at) for at in instants)
+
+
+@pytest.mark.parametrize(("policy", "query"), CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_found_is_in_the_answer_by_definition(policy: str, query: str, seed: int) -> None:
+    rng = Random(f"{query}{seed}")
+    catalog, data = planned(policy, query), random_data(rng)
+    plan, tree = plan_of(catalog), catalog.queries["q"].tree
+    assert any(isinstance(each, op.SelectiveJoin | op.DualJoin) for each in plan.operators)
+    exact = evaluate(tree, data)
+    every, _ = run_shed(plan, data, rng, lambda executor: None)
+    assert every["q"] == exact
+    some, _ = run_shed(plan, data, rng, at_random(rng))
+    assert is_part(some["q"], exact, tree.is_stream)
+
+
+@pytest.mark.parametrize(("policy", "query"), CASES)
+@pytest.mark.parametrize("seed", range(2))
+def test_buckets_find_a_part_and_the_same_again(policy: str, query: str, seed: int) -> None:
+    rng = Random(f"{query}{seed}buckets")
+    catalog, data = planned(policy, query), random_data(rng)
+    buckets, exact = rng.randint(1, 3), evaluate(catalog.queries["q"].tree, data)
+    found = [in_buckets(catalog, data, seed, forgets, buckets, lose=True) for forgets in (1, 2)]
+    assert found[0] == found[1]
+    assert is_part(found[0], exact, catalog.queries["q"].tree.is_stream)
+    assert in_buckets(catalog, data, seed, 3, buckets, lose=False) == exact
+
+
+def in_buckets(
+    catalog: Catalog, data: dict[str, list[Element]], seed: int, forgets: int, buckets: int, *, lose: bool
+) -> Result:
+    """Run a query in buckets, always cut and told the same, whose workers are made again at random."""
+    network = FragmentRun(plan_of(catalog), data, Random(seed), buckets)
+    network.cluster._rng = Random(forgets)
+    rng, more = Random(seed + 1), True
+    while more:
+        for name in network.choices.deciders if lose else ():
+            network.choices.decide(name, rng.choice((0.0, 1.0, rng.random())))
+        more = network.step()
+    return network.finish()["q"]
+
+
+# What is worth looking at
+
+
+def sets(rng: np.random.Generator, ticks: int, shift: int) -> list[tuple[int, int, int]]:
+    """Return numbers that follow the time, 20 of them a tick: streams that match where they are `shift` apart."""
+    return [(0, int(5 * (at - shift) + rng.integers(0, 40)), at) for at in range(ticks) for _ in range(20)]
+
+
+@pytest.mark.parametrize("shift", [0, 12])
+def test_with_little_time_the_ages_that_match_are_looked_at(shift: int) -> None:
+    rng = np.random.default_rng(shift)
+    left, right = sets(rng, 120, 0), sets(rng, 120, shift)
+    engine = cql.Engine(local=True)
+    engine.execute(
+        STREAMS + "REGISTER QUERY q AS SELECT s.v, r.v AS w FROM s [Range 20], r [Range 20] WHERE abs(s.v - r.v) < 3 "
+        "WITH (shedding = 'selective'); REGISTER QUERY all_pairs AS "
+        "SELECT s.v, r.v AS w FROM s [Range 20], r [Range 20] WHERE abs(s.v - r.v) < 3;"
+    )
+    engine.start()
+    engine.shed("q", 0.85)
+    for tick in range(120):
+        engine.push("s", [row for row in left if row[2] == tick])
+        engine.push("r", [row for row in right if row[2] == tick])
+        engine.process_available()
+    engine.stop()
+    found, exact = (sum(change.op == "+" for change in engine.query(name).changes()) for name in ("q", "all_pairs"))
+    loss = engine.query("q").shedding()
+    assert loss is not None and loss.recall is not None and loss.fraction == 0.85 and loss.why == "by hand"
+    assert loss.recall == pytest.approx(found / exact, abs=0.05)
+    assert found / exact > 2 * 0.15
+
+
+def test_rows_that_find_few_others_do_not_look() -> None:
+    rng = np.random.default_rng(4)
+    ranks = 1 / np.arange(1, 31)
+    keys = rng.choice(30, (2, 2000), p=ranks / ranks.sum())
+    engine = cql.Engine(local=True)
+    query = "SELECT s.k, s.v, r.v AS w FROM s [Rows 100], r [Rows 100] WHERE s.k = r.k"
+    engine.execute(f"{STREAMS} REGISTER QUERY q AS {query} WITH (shedding = 'dual'); REGISTER QUERY e AS {query};")
+    engine.start()
+    for at in range(0, 2000, 50):
+        for name, own in zip("sr", keys, strict=True):
+            engine.push(name, [(int(key), at + i, at + i) for i, key in enumerate(own[at : at + 50])])
+        engine.process_available()
+        engine.shed("q", 0.5)
+    engine.stop()
+    found, exact = (sum(change.op == "+" for change in engine.query(name).changes()) for name in ("q", "e"))
+    loss = engine.query("q").shedding()
+    assert loss is not None and loss.recall == pytest.approx(found / exact, abs=0.05)
+    assert 0.4 < found / exact < 0.7
+
+
+# Decisions
+
+
+def test_decisions_survive_being_written_down() -> None:
+    rng = Random(7)
+    catalog, data = planned("selective", JOINS["selective"][0]), random_data(rng)
+    _, executor = run_shed(plan_of(catalog), data, rng, at_random(rng))
+    written = json.loads(json.dumps(executor.choices.to_values()))
+    again = Choices(executor.plan)
+    again.take_over(written)
+    assert json.loads(json.dumps(again.to_values())) == written
+    assert again.in_force == executor.choices.in_force
+
+
+# Asking
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        (JOINS["selective"][0], op.SelectiveJoin),
+        (JOINS["dual"][0], op.DualJoin),
+        ("SELECT Rstream(k, COUNT(*) AS n) FROM s [Range 4 Slide 4] GROUP BY k", op.WindowDrop),
+    ],
+)
+def test_auto_takes_what_fits(query: str, kind: type[op.Operator]) -> None:
+    assert any(isinstance(each, kind) for each in plan_of(planned("auto", query)).operators)
+
+
+def test_auto_takes_prob_if_memory_is_scarce() -> None:
+    plan = plan_of(planned("auto", JOINS["selective"][1], ", memory = '1 MB'"))
+    assert [each.policy for each in plan.operators if isinstance(each, op.EvictingJoin)] == ["prob"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "query", "what"),
+    [
+        ("selective", "SELECT * FROM s [Range 5]", "no inner join of two windows of time"),
+        ("selective", JOINS["dual"][0], "no inner join of two windows of time"),
+        ("selective", "SELECT COUNT(*) FROM s [Range 5], r [Range 5] WHERE s.v < r.v", "would get wrong answers"),
+        ("dual", JOINS["selective"][1], "not two windows of the last rows"),
+        ("dual", "SELECT s.v FROM s [Rows 5], r [Rows 5] WHERE s.v < r.v", "no inner join by equal values"),
+    ],
+)
+def test_a_policy_that_does_not_fit_says_so(policy: str, query: str, what: str) -> None:
+    with pytest.raises(CqlError, match=what) as caught:
+        plan_of(planned(policy, query))
+    hint = str(caught.value.diagnostics[0].hint)
+    assert "shedding = 'auto'" in hint or "shedding = 'window'" in hint
+
+
+def test_explain_says_that_a_part_is_looked_at() -> None:
+    engine = cql.Engine(local=True)
+    engine.execute(f"{STREAMS} REGISTER QUERY q AS {JOINS['selective'][0]} WITH (shedding = 'selective')")
+    (shown,) = engine.execute("EXPLAIN ALL")
+    assert "selective-join (as much as time allows) on abs(s.v - r.v) < 2" in str(shown)
