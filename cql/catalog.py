@@ -132,6 +132,17 @@ class QueryDef(_Bound):
 
     options: dict[str, str] = Field(default_factory=dict)
     sink: External | None = None
+    _utility: bound.Rel | None = PrivateAttr(default=None)
+
+    @property
+    def utility(self) -> bound.Rel | None:
+        """The bound query that computes what pairs are worth, if that was said."""
+        return self._utility
+
+    def attach_utility(self, tree: bound.Rel) -> None:
+        """Set what pairs are worth; done once, by the binder."""
+        assert self.__pydantic_private__ is not None
+        self.__pydantic_private__["_utility"] = tree
 
 
 Table = StreamDef | RelationDef | ViewDef

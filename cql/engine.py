@@ -34,6 +34,7 @@ from cql import ast, html
 from cql.binder.inference import column_type
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef, ViewDef
 from cql.errors import Code, CqlError, fail
+from cql.options import query_option
 from cql.parsing import parse_query
 from cql.query import MOST_KEPT, Change, Query, figures
 from cql.session import Listing, Outcome, Session
@@ -179,7 +180,8 @@ class Engine:
     ) -> Query:
         """Register a query and return it; what it yields is kept for its `changes` and `snapshot`.
 
-        `options` are those of REGISTER QUERY .. WITH: `shedding="window"`, `max_gap=10`, `max_latency="5 seconds"`.
+        `options` are those of REGISTER QUERY .. WITH: `shedding="window"`, `max_gap=10`, `max_latency="5 seconds"`,
+        `utility="a.price"`.
 
         With `into`, it goes to a function instead, which is called with the changes of each micro-batch and the id of
         that: on Spark with a DataFrame, as `foreachBatch` does, and at least once, under the same id; in this process
@@ -187,7 +189,7 @@ class Engine:
         """
         before = list(self.catalog.queries.values())
         try:
-            given = tuple(ast.Option(ast.Name(key), ast.String(str(value))) for key, value in options.items())
+            given = tuple(query_option(key, str(value)) for key, value in options.items())
             statement = ast.RegisterQuery(ast.Name(name), parse_query(query), given)
             self._session.run_statement(statement)
         except CqlError as error:

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from cql import ast
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
+from cql.parsing import parse_expression
+from cql.printer import to_text
 from cql.service import OPTIONS as SERVICE_OPTIONS
 from cql.settings import Settings
 from cql.sizes import BadSize, parse_size
@@ -55,8 +57,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "socket": ("host", "port"),
 }
 
-LATER_QUERY_OPTIONS = ("utility",)
-"""Options of REGISTER QUERY .. WITH that belong to shedding policies which are not there yet."""
+EXPRESSIONS = ("utility",)
+"""Options of REGISTER QUERY .. WITH whose values are expressions over the rows of the query."""
 
 
 def option_text(value: ast.Expression) -> str | None:
@@ -75,6 +77,16 @@ def option_text(value: ast.Expression) -> str | None:
     return None
 
 
+def query_option(key: str, text: str) -> ast.Option:
+    """Return an option of a registered query, given as text.
+
+    >>> to_text(query_option("utility", "a.price * 2").value), to_text(query_option("shedding", "auto").value)
+    ('a.price * 2', "'auto'")
+    """
+    value = parse_expression(text) if key.casefold() in EXPRESSIONS else ast.String(text)
+    return ast.Option(ast.Name(key), value)
+
+
 def read_options(options: Sequence[ast.Option]) -> dict[str, str]:
     """Return options by key; a key given twice or a value that is no literal is an error."""
     found: dict[str, str] = {}
@@ -83,7 +95,7 @@ def read_options(options: Sequence[ast.Option]) -> dict[str, str]:
         if option.key.key in seen:
             raise fail(Code.DUPLICATE_NAME, f"the option '{option.key.text}' is given twice", option.key.span)
         seen.add(option.key.key)
-        text = option_text(option.value)
+        text = to_text(option.value) if option.key.key in EXPRESSIONS else option_text(option.value)
         if text is None:
             raise fail(
                 Code.BAD_OPTION_VALUE,
@@ -118,14 +130,6 @@ def check_source_options(format_name: str, options: Sequence[ast.Option], span: 
 
 def check_query_options(query: str, options: Sequence[ast.Option], settings: Settings) -> None:
     """Raise for options that a registered query does not have, and for values that they do not take."""
-    for option in options:
-        if option.key.key in LATER_QUERY_OPTIONS:
-            raise fail(
-                Code.NOT_AVAILABLE,
-                f"'{option.key.text}' belongs to a shedding policy that this version does not have yet",
-                option.key.span,
-                hint="leave it out for now",
-            )
     problems = _unknown(options, SERVICE_OPTIONS, "a query")
     if problems:
         raise CqlError(problems)
@@ -134,6 +138,8 @@ def check_query_options(query: str, options: Sequence[ast.Option], settings: Set
 
 
 def _check_service_option(query: str, option: ast.Option, value: str, settings: Settings) -> None:
+    if option.key.key in EXPRESSIONS:
+        return
     if option.key.key == "accept":
         if value.lower() not in ("subset", "approximate"):
             raise fail(

@@ -16,7 +16,7 @@ from cql.sizes import parse_size
 EVICTING = ("rand", "prob", "life")
 """Policies by which joins give up rows when there is no memory for all of them."""
 
-OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory")
+OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory", "utility")
 """The options of REGISTER QUERY .. WITH that make up a service level."""
 
 

@@ -62,8 +62,6 @@ class Decider(ABC):
     """Decides for one join. `fraction` is the share of its work that it is to leave out."""
 
     fraction = 0.0
-    most = 1.0
-    """The largest fraction that makes sense."""
 
     @abstractmethod
     def decide(self, fraction: float) -> None:

@@ -6,16 +6,19 @@ has to make fewer rows of fewer rows; otherwise wrong answers have to be accepte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from cql import bound
 from cql.errors import Code, CqlError, fail
 from cql.service import ServiceLevel
 from cql.sizes import size_text
+from cql.types import Kind
 from planner import operators as op
 from planner.explain.headlines import headline
-from planner.plan import Plan, QueryPlan
+from planner.expressions import shifted
+from planner.plan import Plan, QueryPlan, compile_query
 from shedding.eviction import ROW_OVERHEAD
 from shedding.rebuilding import cannot, rebuilt, refuse_unsound
 
@@ -94,18 +97,49 @@ def _only_join(plan: QueryPlan, policies: str) -> op.BinaryJoin:
 # Too little time, windows of time
 
 
-def with_selective_joins(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
+def with_selective_joins(
+    plan: QueryPlan, level: ServiceLevel, share: bool, utility: bound.Rel | None = None
+) -> QueryPlan:
     """Return a plan whose joins of two windows look at the ages that are worth it.
 
-    Of joins of several inputs, those of two windows do so; the others take what these find.
+    Of joins of several inputs, those of two windows do so; the others take what these find. What pairs are worth can
+    be said for one join only.
     """
+    joins = _joins_of_ranges(plan)
+    worth: dict[str, Any] = {} if utility is None else _worth(plan, [join for join, _ in joins], utility)
     instead: dict[str, op.Operator] = {}
-    for join, windows in _joins_of_ranges(plan):
+    for join, windows in joins:
         same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind")}
-        instead[join.id] = op.SelectiveJoin(
-            **same, schedule=_schedule("selective", join, level), windows=windows, seed=level.seed
-        )
+        schedule = _schedule("selective", join, level, repr(worth) if worth else "")
+        instead[join.id] = op.SelectiveJoin(**same, **worth, schedule=schedule, windows=windows, seed=level.seed)
     return _instead(plan, level, share, instead)
+
+
+def _worth(plan: QueryPlan, joins: Sequence[op.BinaryJoin], utility: bound.Rel) -> dict[str, Any]:
+    """Return what the pairs of a join are worth, and what of that is known of a row of either input alone."""
+    compiled = compile_query(plan.name, utility)
+    operators = {operator.id: operator for operator in compiled.operators}
+    projected = next((each for each in compiled.operators if isinstance(each, op.Project)), None)
+    below = operators[projected.inputs[0].operator] if projected is not None else None
+    if len(joins) > 1 or not isinstance(below, op.BinaryJoin) or below.columns != joins[0].columns:
+        raise cannot(plan, "is not one join of two inputs, whose pairs could have a utility", "join")
+    assert projected is not None
+    left = len(operators[below.inputs[0].operator].columns)
+    (worth,) = projected.items
+    own = tuple(_known_of(worth, lambda index: index < left))
+    other = tuple(shifted(each, -left) for each in _known_of(worth, lambda index: index >= left))
+    return {"utility": worth, "types": (own, other)}
+
+
+def _known_of(expression: bound.Expr, is_own: Callable[[int], bool]) -> Iterator[bound.Expr]:
+    """Yield the largest parts of an expression that are about columns of one input, numbers or truth values."""
+    columns = [part.index for part in bound.walk(expression) if isinstance(part, bound.ColumnRef)]
+    if columns and all(is_own(index) for index in columns):
+        if expression.type.is_numeric or expression.type.kind is Kind.BOOLEAN:
+            yield expression
+            return
+    for part in bound.children(expression):
+        yield from _known_of(part, is_own)
 
 
 def _joins_of_ranges(plan: QueryPlan) -> list[tuple[op.BinaryJoin, tuple[int, int]]]:
@@ -174,8 +208,9 @@ def _rows_of(operator: op.Operator) -> int | None:
 # Both
 
 
-def _schedule(policy: str, join: op.BinaryJoin, level: ServiceLevel) -> str:
-    return f"{policy} {join.id}" + (f"/{level.seed}" if level.seed else "")
+def _schedule(policy: str, join: op.BinaryJoin, level: ServiceLevel, more: str = "") -> str:
+    seed = f"/{level.seed}" if level.seed else ""
+    return f"{policy} {join.id}{seed}" + (f"/{sha256(more.encode()).hexdigest()[:4]}" if more else "")
 
 
 def _instead(

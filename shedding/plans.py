@@ -64,7 +64,7 @@ def compile_registered(
     `known` are units of other queries, which it takes over if they fit.
     """
     compiled = compile_definition(definition, share, epoch=epoch, spread=spread)
-    return with_drops(compiled, service_level(definition.options, definition.settings), share, known)
+    return with_drops(compiled, _level(definition), share, known, definition.utility)
 
 
 def compile_all(
@@ -76,18 +76,18 @@ def compile_all(
 
     `at` is a context for what is done about one query, such as one that says in errors where it is.
     """
-    compiled: list[tuple[QueryPlan, ServiceLevel]] = []
+    compiled: list[tuple[QueryPlan, QueryDef]] = []
     shed: list[Shed] = []
     for definition in definitions:
-        level = service_level(definition.options, definition.settings)
         with at(definition):
-            compiled.append((compile_definition(definition, share), level))
-            if policy_of(*compiled[-1]) == "window":
-                shed.append(profile(*compiled[-1]))
+            plan, level = compile_definition(definition, share), _level(definition)
+            compiled.append((plan, definition))
+            if policy_of(plan, level) == "window" and definition.utility is None:
+                shed.append(profile(plan, level))
             else:
-                with_drops(*compiled[-1], share)
+                with_drops(plan, level, share, (), definition.utility)
     known = agreed(shed)
-    return [with_drops(plan, level, share, known) for plan, level in compiled]
+    return [with_drops(plan, _level(each), share, known, each.utility) for plan, each in compiled]
 
 
 def plan_of(catalog: Catalog) -> Plan:
@@ -95,13 +95,23 @@ def plan_of(catalog: Catalog) -> Plan:
     return combine(compile_all(catalog.queries.values()))
 
 
-def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: Sequence[op.Units] = ()) -> QueryPlan:
-    """Return the plan of a query with its drop operators; the same plan if it sheds nothing."""
-    match level.policy:
-        case "auto":
-            return with_drops(plan, replace(level, policy=policy_of(plan, level)), share, known)
+def with_drops(
+    plan: QueryPlan,
+    level: ServiceLevel,
+    share: bool = True,
+    known: Sequence[op.Units] = (),
+    utility: bound.Rel | None = None,
+) -> QueryPlan:
+    """Return the plan of a query with its drop operators; the same plan if it sheds nothing.
+
+    `utility` computes what the pairs of its join are worth.
+    """
+    policy = policy_of(plan, level)
+    if utility is not None and policy != "selective":
+        raise cannot(plan, f"has a utility, which is for 'selective' joins, and sheds by '{policy}'", "selective")
+    match policy:
         case "selective":
-            return with_selective_joins(plan, level, share)
+            return with_selective_joins(plan, level, share, utility)
         case "dual":
             above = _random_drops(plan, level) if level.accept_approximate else lambda _: None
             return with_dual_join(plan, level, share, above)
@@ -109,9 +119,13 @@ def with_drops(plan: QueryPlan, level: ServiceLevel, share: bool = True, known: 
             return _with_window_drops(profile(plan, level), share, known)
         case "random":
             return _with_random_drops(plan, level, share)
-        case policy if policy in EVICTING:
-            return with_evicting_join(plan, level, share)
+        case _ if policy in EVICTING:
+            return with_evicting_join(plan, replace(level, policy=policy), share)
     return plan
+
+
+def _level(definition: QueryDef) -> ServiceLevel:
+    return service_level(definition.options, definition.settings)
 
 
 def policy_of(plan: QueryPlan, level: ServiceLevel) -> str:

@@ -90,6 +90,7 @@ def cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:
     hints = {
         "join": "shedding = 'auto' takes the policy that fits; 'window' loses whole windows of time; 'none' loses "
         "nothing",
+        "selective": "add shedding = 'selective', or leave out the utility",
         "random": "shedding = 'random' loses single rows, where that is sound; 'none' loses nothing",
         "window": "shedding = 'window' loses whole windows of time; accept = 'approximate' accepts wrong answers; "
         "'none' loses nothing",

@@ -211,3 +211,59 @@ def test_explain_says_that_a_part_is_looked_at() -> None:
     engine.execute(f"{STREAMS} REGISTER QUERY q AS {JOINS['selective'][0]} WITH (shedding = 'selective')")
     (shown,) = engine.execute("EXPLAIN ALL")
     assert "selective-join (as much as time allows) on abs(s.v - r.v) < 2" in str(shown)
+
+
+# What pairs are worth
+
+
+WORTH = "SELECT s.k, s.v, r.v AS w FROM s [Range 20], r [Range 20] WHERE abs(s.v - r.v) < 3"
+
+
+def test_rows_whose_pairs_are_worth_more_look_at_more() -> None:
+    rng = np.random.default_rng(2)
+    engine = cql.Engine(local=True)
+    asked = "shedding = 'selective', utility = CASE WHEN s.k = 1 THEN 50 ELSE 1 END"
+    engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH ({asked}); REGISTER QUERY e AS {WORTH};")
+    engine.start()
+    engine.shed("q", 0.7)
+    for tick in range(100):
+        for name in ("s", "r"):
+            numbers = rng.integers(0, 100, 20).tolist()
+            engine.push(name, [(int(at < 4), number, tick) for at, number in enumerate(numbers)])
+        engine.process_available()
+    engine.stop()
+    found, exact = (Counter(bool(c.row["k"]) for c in engine.query(q).changes() if c.op == "+") for q in ("q", "e"))
+    shares = {kind: found[kind] / exact[kind] for kind in (True, False)}
+    assert shares[True] > 1.5 * shares[False]
+    loss = engine.query("q").shedding()
+    assert loss is not None and loss.recall is not None
+    worth = [50 * each[True] + each[False] for each in (found, exact)]
+    assert loss.recall == pytest.approx(worth[0] / worth[1], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("shedding = 'selective', utility = 's.v'", "is STRING, and has to be a number"),
+        ("shedding = 'selective', utility = s.v > 1", "is BOOLEAN, and has to be a number"),
+        ("shedding = 'selective', utility = s.x", "'x'"),
+        ("shedding = 'window', utility = s.v", "which is for 'selective' joins"),
+    ],
+)
+def test_a_utility_that_does_not_fit_says_so(options: str, what: str) -> None:
+    catalog = Catalog()
+    with pytest.raises(CqlError, match=what):
+        catalog.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH ({options});")
+        plan_of(catalog)
+
+
+def test_a_utility_survives_being_saved_and_is_explained() -> None:
+    catalog = Catalog()
+    catalog.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH (shedding = 'auto', utility = s.v * r.v + 1);")
+    again = Catalog.from_json(catalog.to_json())
+    assert plan_of(again) == plan_of(catalog)
+    (join,) = [each for each in plan_of(again).operators if isinstance(each, op.SelectiveJoin)]
+    assert [len(each) for each in join.types] == [1, 1]
+    engine = cql.Engine(local=True)
+    engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH (shedding = 'auto', utility = s.v * r.v + 1);")
+    assert "selective-join (as much as time allows, utility s.v * r.v" in str(engine.execute("EXPLAIN ALL")[0])

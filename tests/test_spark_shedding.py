@@ -158,6 +158,48 @@ def test_a_join_that_gives_up_rows_finds_a_part_and_says_how_much(spark: SparkSe
     assert loss.recall == pytest.approx(coming[0] / coming[1], abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("policy", "join"),
+    [
+        ("selective", "s [Range 40 Seconds] AS a, r [Range 30 Seconds] AS b WHERE abs(a.v - b.v) < 40 AND a.k <> b.k"),
+        ("selective", "s [Range 40 Seconds] AS a, r [Range 40 Seconds] AS b WHERE a.k = b.k"),
+        ("dual", "s [Rows 90] AS a, r [Rows 70] AS b WHERE a.k = b.k"),
+    ],
+)
+def test_joins_that_look_at_a_part_go_on_after_a_restart(
+    policy: str, join: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    left, right = ([(t * 7 % 11 * (t % 3), t, t // 4) for t in range(first, 600 + first)] for first in (0, 5))
+
+    def new_engine() -> Engine:
+        engine = Engine(spark, checkpoint=checkpoint)
+        engine.execute(f"{STREAM}; {STREAM.replace(' s ', ' r ')}")
+        engine.register("exact", f"SELECT a.k, a.v, b.v AS w FROM {join}")
+        engine.register("part", f"SELECT a.k, a.v, b.v AS w FROM {join}", shedding=policy)
+        return engine
+
+    def push(engine: Engine, first: int, last: int) -> None:
+        engine.push("s", left[first:last])
+        engine.push("r", right[first:last])
+
+    with new_engine() as engine:
+        push(engine, 0, 100)
+        before = Counter(answers(engine, "part"))
+        assert before == Counter(answers(engine, "exact")), "as long as nothing is left out, the answer is exact"
+        engine.shed("part", 0.6)
+        push(engine, 100, 200)
+    with new_engine() as engine:
+        push(engine, 200, 300)
+        push(engine, 300, 600)
+        loss = engine.query("part").shedding()
+        part, exact = (Counter(answers(engine, name)) for name in ("part", "exact"))
+    assert part and part < exact
+    assert loss is not None and loss.fraction == 0.6 and loss.why == "by hand" and loss.recall is not None
+    coming = [sum(count for (_, sign, *_), count in each.items() if sign == "+") for each in (part, exact)]
+    assert loss.recall == pytest.approx(coming[0] / coming[1], abs=0.15)
+
+
 def test_what_sources_have_is_known_before_it_is_read(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 300).load()
     with Engine(spark) as engine:

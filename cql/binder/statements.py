@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cql import ast, bound
 from cql import types as t
@@ -16,7 +17,7 @@ from cql.catalog import Catalog, ColumnModel, External, QueryDef, RelationDef, S
 from cql.errors import Code, CqlError, fail, nearest
 from cql.intervals import BadInterval, TimeDomain
 from cql.options import check_query_options, check_source_options, read_options
-from cql.parsing import parse_query
+from cql.parsing import parse_expression, parse_query
 from cql.printer import to_text
 from cql.source import Source
 from cql.types import Kind
@@ -55,7 +56,14 @@ def rebind(catalog: Catalog) -> None:
         except CqlError as error:
             raise CqlError(error.diagnostics, Source(f"<{defined.name}>", defined.text)) from None
         defined.attach(tree)
+        if isinstance(defined, QueryDef) and (text := _option(defined.options, "utility")):
+            defined.attach_utility(_utility(defined.name, parse_query(defined.text), parse_expression(text), catalog))
     catalog.settings = current
+
+
+def _option(options: Mapping[str, str], name: str) -> str | None:
+    """Return the value of an option, however its name is written."""
+    return next((text for key, text in options.items() if key.casefold() == name), None)
 
 
 # Streams and relations
@@ -279,7 +287,29 @@ def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:
         sink=sink,
     )
     query.attach(result.tree)
+    for option in statement.options:
+        if option.key.key == "utility":
+            query.attach_utility(_utility(query.name, statement.query, option.value, catalog))
     return query
+
+
+def _utility(name: str, query: ast.Query, worth: ast.Expression, catalog: Catalog) -> bound.Rel:
+    """Return the query that computes what each row of a query is worth before it is aggregated or projected."""
+    block = query.query if isinstance(query, ast.RelToStream) else query
+    if not isinstance(block, ast.Select):
+        message = f"the query '{name}' is not one SELECT block, whose pairs could have a utility"
+        raise fail(Code.CANNOT_SHED, message, worth.span, hint="leave out the utility")
+    alone = replace(block, items=(ast.SelectItem(worth),), group_by=(), having=None, distinct=False)
+    tree = bind_query(alone, catalog).tree
+    (column,) = tree.schema
+    if not column.type.is_numeric:
+        raise fail(
+            Code.TYPE_MISMATCH,
+            f"the utility of the query '{name}' is {column.type}, and has to be a number",
+            worth.span,
+            hint="write an expression over the columns of its inputs, such as utility = a.price",
+        )
+    return tree
 
 
 def result_kind(tree: bound.Rel) -> str:

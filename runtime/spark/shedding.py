@@ -29,7 +29,7 @@ from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.schedules import tell_tasks
-from shedding.choices import Choices
+from shedding.choices import Choices, Skipping
 from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import most_lost
@@ -42,6 +42,9 @@ LONGEST_LAG = 3600.0
 
 REMEMBERED_PAUSES = 10
 """Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+
+LAST_RESORT = 1e6
+"""By how much heavier answers weigh where rows are lost only when nothing else is left to lose."""
 
 USUAL_LOOKS = 40.0
 """How many rows are looked at for a row, as a unit of the work of joins."""
@@ -230,6 +233,7 @@ class Shedder:
             weight = sum(service_level(query.options, query.settings).weight for query in served)
             if isinstance(drop, op.RandomDrop):
                 saved, most = 1.0, 1.0
+                weight *= LAST_RESORT if self._dual_above(drop) else 1.0
             else:
                 gap = (units.batch + 1) * units.length - drop.size
                 saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
@@ -238,9 +242,15 @@ class Shedder:
         for join in self._joins:
             served = [query for query in self._queries if join.schedule in choices_of_query(self._plan, query.name)]
             weight = sum(service_level(query.options, query.settings).weight for query in served)
-            most = self._choices.deciders[join.schedule].most
+            decider = self._choices.deciders[join.schedule]
+            drops = [drop for drop in self._drops if join in self._dual_above(drop)]
+            most = decider.best_fraction if drops and isinstance(decider, Skipping) else 1.0
             found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
+
+    def _dual_above(self, drop: op.Operator) -> list[op.DualJoin]:
+        """Return the joins that leave out comparisons before a drop operator leaves out rows."""
+        return [join for join in self._joins if isinstance(join, op.DualJoin) and join.id in self._above[drop.id]]
 
     def _parts(self) -> dict[str, float]:
         """Return which part of the work on a row each drop operator stands in front of.
