@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from runtime.batch import ChangeBatch, Columns, Ints, Mask, concat_columns, take
 from runtime.rows import Codes, equal_rows, expand_ranges, row_codes, valid_rows
 from runtime.stores import KeysOf, Stub
 
-Residual = Callable[[Columns, int], Mask]
+Holds = Callable[[Columns, int], Mask]
+
+_UNUSED = pa.nulls(0)
+"""Stands for a column that nobody looks at."""
 
 MOST_CANDIDATES = 1 << 20
 """How many pairs are looked at in one go."""
@@ -33,6 +37,14 @@ class Side:
     def __post_init__(self) -> None:
         if self.keys_of is not None:
             self.stub.store.index(self.index, self.keys_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What rows of all inputs side by side have to satisfy, and which columns that is about."""
+
+    holds: Holds
+    columns: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +103,48 @@ class Matcher:
         self, port: int, batch: ChangeBatch, part: Matches, codes: Codes | None, keys: Columns
     ) -> Matches:
         at_key = np.arange(len(part.owner))
+        is_scan = codes is None and len(self.sides) == 2
         for at, side in enumerate(self.sides):
             if at == port:
                 part = replace(part, columns=(*part.columns, ()))
                 continue
             own_codes = None if codes is None else codes[at_key]
             owner, positions = self.candidates(port, side, part, own_codes)
+            if is_scan:
+                owner, positions = self._satisfying(port, batch, part, owner, positions)
             part, chosen = _joined(part, side, owner, positions, take(keys, at_key) if codes is not None else None)
             at_key = at_key[chosen]
         own = take(batch.columns, part.owner)
         columns = tuple(own if at == port else each for at, each in enumerate(part.columns))
         whole = replace(part, columns=columns)
-        if self.residual is None or not len(part.owner):
+        if self.residual is None or is_scan or not len(part.owner):
             return whole
-        return _chosen(whole, np.flatnonzero(self.residual(sum(columns, ()), len(part.owner))))
+        return _chosen(whole, np.flatnonzero(self.residual.holds(sum(columns, ()), len(part.owner))))
+
+    def _satisfying(
+        self, port: int, batch: ChangeBatch, part: Matches, owner: Ints, positions: Ints
+    ) -> tuple[Ints, Ints]:
+        """Return those of many candidates that match, without looking at columns that do not matter for that."""
+        side = self.sides[1 - port]
+        start, end = side.stub.lifetimes(positions)
+        alive = np.flatnonzero((start < part.end[owner]) & (end > part.start[owner]))
+        if len(alive) < len(owner):
+            owner, positions = owner[alive], positions[alive]
+        if self.residual is None or not len(owner):
+            return owner, positions
+        own, store = pa.array(part.owner[owner]), side.stub.store
+        widths = [len(batch.columns), len(store.types)]
+        columns: list[pa.Array] = []
+        for at in (0, 1):
+            for column in range(widths[0 if at == port else 1]):
+                if len(columns) not in self.residual.columns:
+                    columns.append(_UNUSED)
+                elif at == port:
+                    columns.append(batch.columns[column].take(own))
+                else:
+                    columns.append(store.column(column, positions))
+        holds = np.flatnonzero(self.residual.holds(tuple(columns), len(owner)))
+        return owner[holds], positions[holds]
 
     def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
         """Return pairs of partial matches and rows of one more input that may match: which, and their positions."""

@@ -214,15 +214,16 @@ class Store:
 
     def rows(self, positions: Ints) -> Columns:
         """Return the rows at some positions."""
-        if len(self._parts) == 1:
-            return take(self._parts[0].columns, positions - self.base)
         if not len(positions):
             return tuple(pa.nulls(0, each) for each in self.types)
+        return tuple(self.column(at, positions) for at in range(len(self.types)))
+
+    def column(self, at: int, positions: Ints) -> pa.Array:
+        """Return the values of one column at some positions."""
         wanted = pa.array(positions - self.base)
-        return tuple(
-            _one_chunk(pa.chunked_array([part.columns[at] for part in self._parts], each).take(wanted))
-            for at, each in enumerate(self.types)
-        )
+        if len(self._parts) == 1:
+            return self._parts[0].columns[at].take(wanted)
+        return _one_chunk(pa.chunked_array([part.columns[at] for part in self._parts], self.types[at]).take(wanted))
 
     def rows_since(self, position: int) -> Columns:
         """Return all rows from a position on."""

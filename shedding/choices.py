@@ -17,7 +17,7 @@ import numpy as np
 from planner import operators as op
 from planner.plan import Plan
 from shedding.dual import Speeds, best_mix, cut
-from shedding.selective import Adaptation, Counts, Learned, Selection, fraction_within
+from shedding.selective import Adaptation, Ages, Counts, Learned, Selection, fraction_within
 from shedding.utilities import TYPES
 
 CELLS = 20
@@ -37,6 +37,11 @@ class Selections:
     """What rows of each input look at, by the type of the row; `windows` are those that are looked at."""
 
     of_window: tuple[tuple[Selection, ...], tuple[Selection, ...]]
+
+    def are_everything(self, windows: tuple[int, int]) -> bool:
+        """Tell whether nothing is left out of windows of some lengths."""
+        whole = ((Ages(0, windows[0]),), (Ages(0, windows[1]),))
+        return all(each.ages == ages for side, ages in zip(self.of_window, whole, strict=True) for each in side)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Selections:

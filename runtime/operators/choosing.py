@@ -106,11 +106,18 @@ class _SelectiveMatcher(Matcher):
     def begin(self, own: _Rows, stored: _Rows, selections: Selections) -> None:
         """Prepare for the rows of a batch."""
         self._own, self._stored, self._selections = own, stored, selections.of_window
+        self._is_exact = selections.are_everything(self._windows)
 
     def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
         instants = self._own.instants[part.owner]
         # Of two rows of one instant, that of the second input is the later one.
         begin = np.searchsorted(self._stored.instants, instants, side="right" if port else "left")
+        if self._is_exact:
+            first = np.searchsorted(self._stored.instants, instants - self._windows[1 - port], side="right")
+            last = np.searchsorted(self._stored.instants, instants + self._windows[port])
+            everything = int((last - first).sum())
+            self.looked, self.total = self.looked + everything, self.total + everything
+            return super().candidates(port, side, part, codes)
         requests = [*self._looking(port, part.owner, begin), *self._looked_at(port, instants, begin)]
         self.looked += sum(request.size() for request in requests)
         found = [request.pairs() if codes is None else request.found(side, codes) for request in requests]

@@ -23,10 +23,10 @@ from planner import operators as op
 from planner.codec import ExprField
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, empty_batch, take
 from runtime.chunks import Chunks, Delta
-from runtime.expressions import compile_predicate
 from runtime.matching import Matcher, pairs_batch
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.joins import residual_of
 from runtime.rows import expand_ranges, row_codes, valid_rows
 from runtime.stores import Store, StoredEnds
 from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
@@ -182,8 +182,7 @@ class EvictingJoin(Operator):
             _Input(types, own, context, window)
             for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
         ]
-        holds = None if node.residual is None else compile_predicate([node.residual], context.functions)
-        self._matcher = Matcher([each.matched for each in self._inputs], holds)
+        self._matcher = Matcher([each.matched for each in self._inputs], residual_of(node.residual, context))
         self._budget = node.memory // context.buckets
         self._found = 0
         self._lost = 0.0

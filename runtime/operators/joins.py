@@ -13,13 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from cql.bound import ColumnRef, walk
 from planner import operators as op
 from planner.codec import ExprField
 from runtime.agenda import Agenda
 from runtime.batch import ChangeBatch, Columns, empty_batch
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
-from runtime.matching import Matcher, Matches, Side, pairs_batch
+from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import (
     FIRST,
@@ -52,8 +53,15 @@ def _matcher(
     context: Context, stubs: Sequence[Stub], keys: Sequence[Sequence[ExprField]], residual: ExprField | None
 ) -> Matcher:
     sides = [_side(context, stub, own, _index_name(own)) for stub, own in zip(stubs, keys, strict=True)]
-    holds = None if residual is None else compile_predicate([residual], context.functions)
-    return Matcher(sides, holds)
+    return Matcher(sides, residual_of(residual, context))
+
+
+def residual_of(condition: ExprField | None, context: Context) -> Residual | None:
+    """Return what pairs have to satisfy besides equal keys."""
+    if condition is None:
+        return None
+    columns = frozenset(part.index for part in walk(condition) if isinstance(part, ColumnRef))
+    return Residual(compile_predicate([condition], context.functions), columns)
 
 
 class _Join(Operator):

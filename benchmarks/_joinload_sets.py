@@ -1,0 +1,214 @@
+"""The part of `joinload` about time: sets of words that match where their streams are apart by some time.
+
+The sets and their popularity are those of the sheet (Part 1, experiments): words of which some are popular, others a
+little later; the second stream is behind the first by 5/8 of a cycle. Sets match if they have three words in common.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import DataFrame
+
+import cql
+from benchmarks.overload import FILE_SECONDS, SECOND, Feed
+
+WORDS = 100
+SKEW = 0.8
+WINDOW = 20
+CYCLE = 2.0 * WINDOW
+SHIFT = 1.25 * WINDOW
+COMMON = 3
+LATENCY = 5
+BOUND = 10.0
+"""Seconds that pairs may take at most: twice what is aimed at."""
+SAMPLE = 2_000
+
+STREAM = (
+    "CREATE STREAM {name} (words STRING, v INT, ts TIMESTAMP) TIMESTAMP BY ts FROM parquet OPTIONS (path '{folder}')"
+)
+JOIN = (
+    f"SELECT Istream(a.v, b.v AS w) FROM a [Range {WINDOW} Seconds], b [Range {WINDOW} Seconds] "
+    f"WHERE OVERLAP(a.words, b.words) >= {COMMON}"
+)
+SERVICE = {"max_latency": f"{LATENCY} seconds", "accept": "approximate"}
+"""An Istream could tell of a pair whose equal has just left, if there were equal ones; rows are numbered here."""
+
+
+@dataclass
+class Sets(Feed):
+    """Rows with sets of words, numbered."""
+
+    behind_by: float = 0.0
+    _masks: list[np.ndarray] = field(default_factory=list)
+
+    def values(self, count: int) -> dict[str, np.ndarray | pa.Array]:
+        """Return sets and numbers."""
+        weights = -SKEW * np.log(np.arange(1, WORDS + 1))
+        chosen = np.argsort(-(weights + self._rng.gumbel(size=(count, WORDS))), axis=1)[:, :10]
+        sizes = np.clip(np.rint(self._rng.normal(5, 1, count)), 1, 10)
+        instants = (self.written + np.arange(count) / count) * FILE_SECONDS - self.behind_by
+        first = np.floor(WORDS * (instants % CYCLE) / CYCLE).astype(np.int64)
+        items = (chosen + first[:, None]) % WORDS
+        texts = [" ".join(f"w{item}" for item in row[: int(size)]) for row, size in zip(items, sizes, strict=True)]
+        return {"words": pa.array(texts), "v": np.arange(self.rows, self.rows + count, dtype=np.int32)}
+
+
+@dataclass
+class Delivered:
+    """The pairs that were handed over, and the longest that one took, by micro-batch."""
+
+    left: list[np.ndarray] = field(default_factory=list)
+    right: list[np.ndarray] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+
+    def __call__(self, changes: DataFrame, batch: int) -> None:
+        """Take the pairs of a micro-batch."""
+        table = changes.select("ts", "v", "w").toArrow()
+        if len(table):
+            self.left.append(table["v"].to_numpy())
+            self.right.append(table["w"].to_numpy())
+            self.delays.append(time.time() - int(table["ts"].cast(pa.int64()).to_numpy().min()) / SECOND)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a stream: their words as bits, and their instants."""
+
+    words: np.ndarray
+    instants: np.ndarray
+
+    @classmethod
+    def of(cls, folder: Path) -> Rows:
+        """Return the rows that were written."""
+        table = pa.concat_tables(parquet.read_table(path) for path in sorted(folder.glob("*.parquet")))
+        bits = np.zeros((len(table), 2), np.uint64)
+        for at, text in enumerate(table["words"].to_pylist()):
+            for word in text.split():
+                number = int(word[1:])
+                bits[at, number // 64] |= np.uint64(1 << number % 64)
+        return cls(bits, table["ts"].cast(pa.int64()).to_numpy())
+
+
+def in_common(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return how many words sets have in common."""
+    found: np.ndarray = np.bitwise_count(left & right).sum(axis=-1)
+    return found
+
+
+def pairs_there_are(left: Rows, right: Rows) -> float:
+    """Return how many pairs there are, by those of a sample of the rows of one stream."""
+    sample = np.random.default_rng(1).choice(len(left.instants), min(SAMPLE, len(left.instants)), replace=False)
+    reach, count = WINDOW * SECOND, 0
+    low = np.searchsorted(right.instants, left.instants[sample] - reach, side="right")
+    high = np.searchsorted(right.instants, left.instants[sample] + reach)
+    for row, first, last in zip(sample, low, high, strict=True):
+        count += int((in_common(left.words[row], right.words[first:last]) >= COMMON).sum())
+    return count * len(left.instants) / len(sample)
+
+
+def wrong_pairs(pairs: Delivered, left: Rows, right: Rows) -> int:
+    """Return how many pairs are not in the exact answer, or came before."""
+    a, b = np.concatenate(pairs.left), np.concatenate(pairs.right)
+    matches = in_common(left.words[a], right.words[b]) >= COMMON
+    near = np.abs(left.instants[a] - right.instants[b]) < WINDOW * SECOND
+    return int((~(matches & near)).sum()) + len(a) - len(np.unique(a.astype(np.int64) << 32 | b))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: pairs, which share of all that is, what the query says of that, and delays in seconds."""
+
+    pairs: int
+    found: float
+    recall: float
+    fraction: float
+    wrong: int
+    delay: float
+    longest: float
+
+
+def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome:
+    """Let both streams come at a rate for some time."""
+    root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), Delivered()
+    feeds = [Sets(root / "a", rate), Sets(root / "b", rate, behind_by=SHIFT)]
+    feeds[1]._rng = np.random.default_rng(8)
+    try:
+        _open(engine, feeds)
+        engine.register("q", JOIN, into=pairs, shedding=policy, **SERVICE)
+        for feed in feeds:
+            feed.write(time.time() - 1, rate / 10)
+        engine.start()
+        engine.process_available()
+        threads = [threading.Thread(target=feed.run, args=([(seconds, rate)],)) for feed in feeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        engine.process_available()
+        loss = engine.query("q").shedding()
+        left, right = (Rows.of(feed.folder) for feed in feeds)
+        count, warm = sum(map(len, pairs.left)), pairs.delays[2:]
+        recall = loss.recall if loss is not None and loss.recall is not None else float("nan")
+        fraction = loss.fraction if loss is not None else float("nan")
+        found = count / pairs_there_are(left, right)
+        return Outcome(count, found, recall, fraction, wrong_pairs(pairs, left, right), median(warm), max(warm))
+    finally:
+        engine.stop()
+        engine.execute("DROP QUERY q; DROP STREAM a; DROP STREAM b")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _open(engine: cql.Engine, feeds: list[Sets], more: str = "") -> None:
+    engine.execute("SET files = follow")
+    for feed in feeds:
+        feed.folder.mkdir()
+        statement = STREAM.format(name=feed.folder.name, folder=feed.folder)
+        engine.execute(statement.replace("')", f"'{more})"))
+
+
+def seconds_for(engine: cql.Engine, rate: float, policies: tuple[str, ...], turns: int = 1) -> list[float]:
+    """Return how long a micro-batch of two seconds of both streams takes by some policies, turn by turn."""
+    root = Path(tempfile.mkdtemp(prefix="cql-joinload-"))
+    feeds = [Sets(root / "a", rate), Sets(root / "b", rate, behind_by=SHIFT)]
+    took: dict[str, list[float]] = {policy: [] for policy in policies}
+    try:
+        each = round(2 / FILE_SECONDS)
+        _open(engine, feeds, f", maxFilesPerTrigger '{each}'")
+        for number in range(round((WINDOW + 12) / FILE_SECONDS)):
+            for feed in feeds:
+                feed.write(1_000_000_000 + number * FILE_SECONDS, rate)
+        for _ in range(turns):
+            for policy, found in took.items():
+                engine.register("q", JOIN, into=_counted, shedding=policy, accept="approximate")
+                engine.start()
+                engine.process_available()
+                batches = [batch.seconds for batch in engine.history() if batch.rows_in]
+                found.append(median(batches[WINDOW // 2 :]))
+                engine.stop()
+                engine.execute("DROP QUERY q")
+        return [median(found) for found in took.values()]
+    finally:
+        engine.execute("DROP STREAM a; DROP STREAM b")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _counted(changes: DataFrame, batch: int) -> None:
+    changes.count()
+
+
+def capacity(engine: cql.Engine) -> float:
+    """Return the rate of each stream at which a micro-batch of two seconds takes two seconds."""
+    few, many = 50.0, 400.0
+    ((fixed,), (whole,)) = seconds_for(engine, few, ("none",)), seconds_for(engine, many, ("none",))
+    by_pairs = (whole - fixed) / (many**2 - few**2)
+    return float(np.sqrt((2 - fixed) / by_pairs + few**2))
