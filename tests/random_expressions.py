@@ -135,6 +135,7 @@ class Expressions:
                 lambda: f"abs({a})",
                 lambda: f"mod({a}, 2)",
                 lambda: f"length({self.value('str', leaves, depth)})",
+                lambda: f"overlap({self.value('str', leaves, depth)}, {self.value('str', leaves, depth)})",
                 lambda: f"CAST({self.value('dbl', leaves, depth)} AS INT)",
                 lambda: f"CAST({self.value('str', leaves, depth)} AS INT)",
                 lambda: f"{rng.choice(('floor', 'ceil'))}({self.value('dbl', leaves, depth)})",
@@ -153,6 +154,7 @@ class Expressions:
         forms = [f"{a} + {number}", f"{a} * {number}", f"{a} - {number}", f"{a} / {number}", f"-({a})"]
         if "functions" in self.features:
             forms += [f"CAST({number} AS DOUBLE)", f"sqrt({number})", f"abs({a})", f"round({a})"]
+            forms += [f"inner_product({self.value('str', leaves, depth)}, {self.value('str', leaves, depth)})"]
             if "inexact" in self.features and rng.random() < 0.3:
                 forms += [f"ln({number})", f"exp({a})", f"power({a}, 2)", f"round({a}, 1)"]
         return rng.choice(forms)

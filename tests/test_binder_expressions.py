@@ -191,6 +191,8 @@ TYPED: dict[str, dict[str, str]] = {
         "NULL || NULL": "STRING",
     },
     "split_part": {"split_part(ss, ',', 2)": "STRING"},
+    "overlap": {"overlap(ss, 'a b')": "BIGINT!", "OVERLAP(ss, s)": "BIGINT", "overlap(NULL, ss)": "BIGINT"},
+    "inner_product": {"inner_product(ss, 'a:2 b')": "DOUBLE"},
     "regexp_like": {"regexp_like(ss, '^a+$')": "BOOLEAN!", "regexp_like(ss, '[[a]')": "BOOLEAN!"},
     "regexp_extract": {"regexp_extract(ss, '(a)')": "STRING!", "regexp_extract(s, '(a)', 1)": "STRING"},
     "extract": {
@@ -284,6 +286,8 @@ REFUSED: dict[str, dict[str, tuple[str, str]]] = {
     "replace": {"replace(s, 'a')": ("BAD_ARGUMENTS", "replace(s, 'a')")},
     "concat": {"concat()": ("BAD_ARGUMENTS", "concat()"), "s || 1": ("TYPE_MISMATCH", "s || 1")},
     "split_part": {"split_part(s, 1, 1)": ("BAD_ARGUMENTS", "split_part(s, 1, 1)")},
+    "overlap": {"overlap(s)": ("BAD_ARGUMENTS", "overlap(s)"), "overlap(s, 1)": ("BAD_ARGUMENTS", "overlap(s, 1)")},
+    "inner_product": {"inner_product(s, m)": ("BAD_ARGUMENTS", "inner_product(s, m)")},
     "regexp_like": {
         "regexp_like(s, '(')": ("BAD_ARGUMENTS", "'('"),
         "regexp_like(s, s)": ("BAD_ARGUMENTS", "s"),

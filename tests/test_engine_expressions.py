@@ -264,6 +264,8 @@ CALLS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("s", "split_part", ("ssi", "spi")),
     ("s", "regexp_extract", ("sr", "srd")),
     ("s", "date_format", ("tg",)),
+    ("n", "overlap", ("ss",)),
+    ("n", "inner_product", ("ss",)),
 )
 """What yields values of a kind: Number, Integer, String, Timestamp, interVal, Boolean; and of which kinds."""
 

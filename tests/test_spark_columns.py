@@ -153,6 +153,8 @@ LEFT = (
     "upper(s)",
     "s = lower(s)",
     "date_format(ts, 'yyyy')",
+    "overlap(s, 'a b') > 0",
+    "inner_product(s, s)",
     "round(x, 2)",
     "round(i, -1)",
     "wide + 1",  # which digits are given up depends on settings of Spark

@@ -352,6 +352,18 @@ _FUNCTIONS = [
         "group (1) of the first match; '' without one",
     ),
     ScalarFunction(
+        "overlap",
+        _rule("two strings", t.BIGINT, t.STRING, t.STRING),
+        "overlap(a, b)",
+        "how many different words, separated by white space, a and b have in common",
+    ),
+    ScalarFunction(
+        "inner_product",
+        _rule("two strings", t.DOUBLE, t.STRING, t.STRING, nullable=True),
+        "inner_product(a, b)",
+        "sum of the products of the weights of the words that a and b, such as 'this:2.5 that', have in common",
+    ),
+    ScalarFunction(
         "extract",
         _rule("a field and a timestamp", None, t.STRING, t.TIMESTAMP),
         "extract(field FROM ts)",

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.bound import AggregateCall
-from cql.types import DataType, Kind
+from cql.types import DOUBLE, DataType, Kind
 from runtime.aggregates.digits import (
     BITS,
     Doubles,
@@ -121,6 +121,25 @@ class LinearCall:
             found = incremented(found, 2 * remainder >= divisor)
         valid = (count > 0) & below_power_of_ten(found, self.type.precision)
         return _decimal_array(found, valid, self.type)
+
+
+_DOUBLE_SUM = LinearCall("sum", DOUBLE, DOUBLE)
+
+
+def double_sums(values: Doubles, group: Ints, groups: int) -> Doubles:
+    """Return the sum of the values of each group as SUM has it, exact and rounded once; 0 of no values."""
+    sums: Doubles = np.bincount(group, values, groups).astype(np.float64, copy=False)
+    several = np.bincount(group, minlength=groups) > 2
+    if not several.any():
+        return sums
+    chosen = several[group]
+    number, count = (np.cumsum(several) - 1)[group[chosen]], int(several.sum())
+    lanes: dict[LaneKey, Ints] = {}
+    for key, lane in _DOUBLE_SUM.lanes([pa.array(values[chosen])], len(number)).items():
+        lanes[key] = np.zeros(count, np.int64)
+        np.add.at(lanes[key], number, lane)
+    sums[several] = _DOUBLE_SUM.result(lanes, count).to_numpy()
+    return sums
 
 
 def linear_call(call: AggregateCall) -> LinearCall:

@@ -20,7 +20,7 @@ from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, UserCall, chil
 from cql.functions.scalars import SCALARS
 from cql.types import DataType, Kind
 from runtime.batch import Ints, Mask
-from runtime.expressions import arithmetic, logic, strings, times
+from runtime.expressions import arithmetic, logic, sets, strings, times
 from runtime.expressions.casts import cast
 from runtime.expressions.plain import fit
 from runtime.expressions.user import NO_FUNCTIONS, Functions, user_function
@@ -28,7 +28,13 @@ from runtime.expressions.values import Datum, Kernel, canonical, constant, is_co
 from runtime.failures import UserFunctionFailed
 from runtime.types import arrow_type
 
-KERNELS: dict[str, Kernel] = {**arithmetic.KERNELS, **logic.KERNELS, **strings.KERNELS, **times.KERNELS}
+KERNELS: dict[str, Kernel] = {
+    **arithmetic.KERNELS,
+    **logic.KERNELS,
+    **strings.KERNELS,
+    **sets.KERNELS,
+    **times.KERNELS,
+}
 """How each operator and built-in function is computed, by its name in `cql.functions.scalars`."""
 
 Evaluation = Callable[[Sequence[pa.Array], int], pa.Array]

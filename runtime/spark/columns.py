@@ -483,6 +483,8 @@ LEFT_TO_ENGINE: dict[str, str] = {
     "exp": "its last bit depends on the library that computes it",
     "upper": "what a capital letter is depends on the version of Unicode",
     "lower": "what a small letter is depends on the version of Unicode",
+    "overlap": "the engine splits each different text once, Spark would for each row",
+    "inner_product": "its sum is exact, in Spark it depends on the order",
     "date_format": "Spark knows other letters, and formats in the time zone of the session",
 }
 """The functions that Spark does not compute as the engine does, each with the reason."""

@@ -27,6 +27,10 @@ DECIMAL is computed exactly and then rounded half up, once, to the type's scale.
 | `split_part(s, by, n)` | `by` is plain text, '' does not split; '' beyond the last part, NULL for n = 0 |
 | `regexp_like`, | match anywhere; `\\d \\w \\s` are ASCII; |
 | `regexp_extract` | '' without a match, without the group in the match, or for a number that no group has |
+| `overlap`, | words are separated by white space of ASCII (blank, tab, \\n, \\v, \\f, \\r); each counts once |
+| `inner_product` | `word:weight`, split at the last colon, or a word that weighs 1; a weight is what CAST takes |
+| | for a DOUBLE, the result NULL if one of either text is not; weights of a word that comes again in |
+| | a text add up; sums are those of SUM, exact and rounded once; 0 without a common word |
 | `extract` | week is ISO's, dow counts from 1 = Sunday, second has its fraction |
 | `date_trunc` | a week starts on Monday |
 | `date_format` | of y M d H h m s S a E: numbers are padded with zeros to the number of letters, yy has two |
@@ -57,7 +61,8 @@ from typing import Any
 
 from cql.binder.literals import timestamp_microseconds
 from cql.functions.scalars import SCALARS
-from cql.types import DataType, Kind
+from cql.types import DOUBLE, STRING, DataType, Kind
+from tests.definition.aggregates import AGGREGATES
 from tests.definition.values import NAN, WIDE, Value, fit, order
 
 SECOND = 1_000_000
@@ -183,6 +188,30 @@ def _split_part(text: str, separator: str, n: int) -> Value:
         return None
     at = n - 1 if n > 0 else len(parts) + n
     return parts[at] if 0 <= at < len(parts) else ""
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split("[ \\t\\n\\v\\f\\r]", text) if word]
+
+
+def _weights(text: str) -> dict[str, Value]:
+    """Return the weight of each word of a text; NULL for one that is no number."""
+    given: dict[str, list[Value]] = {}
+    for part in _words(text):
+        word, colon, weight = part.rpartition(":")
+        given.setdefault(word if colon else part, []).append(cast(weight, STRING, DOUBLE) if colon else 1.0)
+    return {word: None if None in weights else _total(weights) for word, weights in given.items()}
+
+
+def _inner_product(a: str, b: str) -> Value:
+    x, y = _weights(a), _weights(b)
+    if None in x.values() or None in y.values():
+        return None
+    return _total([x[word] * y[word] for word in x.keys() & y.keys()])  # type: ignore[operator]
+
+
+def _total(doubles: Sequence[Value]) -> Value:
+    return AGGREGATES["sum"]([(0.0,), *((double,) for double in doubles)], DOUBLE)
 
 
 def _regexp_extract(text: str, pattern: str, group: int = 1) -> str:
@@ -335,6 +364,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "split_part": _split_part,
     "regexp_like": lambda text, pattern: re.search(pattern, text, re.ASCII) is not None,
     "regexp_extract": _regexp_extract,
+    "overlap": lambda a, b: len(set(_words(a)) & set(_words(b))),
+    "inner_product": _inner_product,
     "extract": _extract,
     "date_format": _date_format,
     "date_trunc": _date_trunc,

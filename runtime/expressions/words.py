@@ -1,0 +1,65 @@
+"""Texts as words: what stands between white space, which is that of ASCII (blank, tab, line feed, vertical tab, form
+feed, carriage return).
+
+Whatever looks at words (set functions, indexes over words) gets them from here, so that all agree on what a word is.
+Nothing here knows what words are compared for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.batch import Ints
+from runtime.rows import Codes, changes, row_codes
+
+
+class Words(NamedTuple):
+    """The words of texts, as they come: those of text i are from `first[i]` up to `first[i + 1]`."""
+
+    first: Ints
+    words: pa.StringArray
+
+
+class WordCodes(NamedTuple):
+    """The different words of texts as codes, those of text i ascending from `first[i]` up to `first[i + 1]`."""
+
+    first: Ints
+    codes: Codes
+
+
+def split_words(texts: pa.StringArray) -> Words:
+    """Return the words of each text; NULL has none.
+
+    >>> first, words = split_words(pa.array([" to be  or", None, "not to be"]))
+    >>> first.tolist(), words.to_pylist()
+    ([0, 3, 3, 6], ['to', 'be', 'or', 'not', 'to', 'be'])
+    """
+    parts = pc.ascii_split_whitespace(texts.fill_null(""))
+    words = parts.flatten()
+    offsets = parts.offsets.to_numpy()
+    real = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
+    before = np.append(0, np.cumsum(real))
+    return Words(before[offsets - offsets[0]], words.filter(pa.array(real)))
+
+
+def word_codes(texts: pa.StringArray) -> WordCodes:
+    """Return the different words of each text as codes that depend on nothing but the word; NULL has none.
+
+    Different words may, very seldom, have the same code: what has codes in common is a candidate, no more. A text that
+    comes twice is split twice: whoever has texts that repeat gives each once.
+
+    >>> first, codes = word_codes(pa.array(["to be or not to be", "be"]))
+    >>> first.tolist(), codes[4] in codes[:4]
+    ([0, 4, 5], True)
+    """
+    first, words = split_words(texts)
+    codes = row_codes([words], len(words)).codes
+    owner = np.repeat(np.arange(len(texts)), np.diff(first))
+    order = np.lexsort((codes, owner))
+    owner, codes = owner[order], codes[order]
+    different = changes(owner) | changes(codes)
+    return WordCodes(np.searchsorted(owner[different], np.arange(len(texts) + 1)), codes[different])
