@@ -32,6 +32,8 @@ LATENCY = 5
 BOUND = 10.0
 """Seconds that pairs may take at most: twice what is aimed at."""
 SAMPLE = 2_000
+CALM = 12.0
+"""Seconds that streams come at a rate that is no trouble before the load begins."""
 
 STREAM = (
     "CREATE STREAM {name} (words STRING, v INT, ts TIMESTAMP) TIMESTAMP BY ts FROM parquet OPTIONS (path '{folder}')"
@@ -137,8 +139,8 @@ class Outcome:
     longest: float
 
 
-def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome:
-    """Let both streams come at a rate for some time."""
+def run(engine: cql.Engine, policy: str, calm: float, rate: float, seconds: float) -> Outcome:
+    """Let both streams come at a calm rate at first, and at another one for some time."""
     root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), Delivered()
     feeds = [Sets(root / "a", rate), Sets(root / "b", rate, behind_by=SHIFT)]
     feeds[1]._rng = np.random.default_rng(8)
@@ -149,7 +151,8 @@ def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome
             feed.write(time.time() - 1, rate / 10)
         engine.start()
         engine.process_available()
-        threads = [threading.Thread(target=feed.run, args=([(seconds, rate)],)) for feed in feeds]
+        phases = [(CALM, calm), (seconds, rate)]
+        threads = [threading.Thread(target=feed.run, args=(phases,)) for feed in feeds]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,6 +1,10 @@
-"""Joins on Spark with too little memory for their windows, by the clock on the wall.
+"""Joins on Spark with too little time, or too little memory for their windows, by the clock on the wall.
 
-Two streams with Zipf-skewed keys, the ranks of which have nothing to do with each other, arrive at multiples of a base
+Sets of words: two streams of sets that have words in common where they are apart by some time (`_joinload_sets.py`)
+arrive at multiples of what an exact join can take, in a burst after a calm time. `random` drops rows of the streams,
+`selective` compares each row with the ages that are worth it.
+
+Memory: two streams with Zipf-skewed keys, the ranks of which have nothing to do with each other, arrive at multiples of a base
 rate and are joined by key over windows of ten seconds. The join has memory for a quarter of what both windows take:
 `rand` gives up any rows, `prob` those whose partners come least often.
 
@@ -10,8 +14,8 @@ rate and are joined by key over windows of ten seconds. The join has memory for 
 - the delay is from the later row of a pair to when it is handed over.
 
 The last table is the price of shedding that is not needed: the same join with memory for everything, and without any
-shedding, on the same files, turn by turn. `CQL_SECONDS=15` makes runs shorter, `CQL_LOADS=1.5,10` picks loads. What has
-to hold is checked at the end.
+shedding, on the same files, turn by turn. `CQL_SECONDS=15` makes runs shorter, `CQL_LOADS=1.5,10` picks loads,
+`CQL_BENCH=sets` or `memory` one of both. What has to hold is checked at the end.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame
 
 import cql
+from benchmarks import _joinload_sets as sets
 from benchmarks.overload import FILE_SECONDS, SECOND, Feed
 from runtime.operators.evicting import row_sizes
 
@@ -188,21 +193,19 @@ def _counted(changes: DataFrame, batch: int) -> None:
     changes.count()
 
 
-def main() -> None:
-    """Run the benchmark and print its tables."""
-    seconds = float(os.environ.get("CQL_SECONDS", "40"))
-    loads = [float(load) for load in os.environ.get("CQL_LOADS", "1.5,3,10").split(",")]
-    engine, broken = cql.Engine(), []
+def memory(engine: cql.Engine, loads: list[float], seconds: float) -> list[str]:
+    """Run the join with too little memory; return what does not hold."""
+    broken = []
     print(
         f"equi-join, memory for a quarter of windows of {WINDOW} s, Zipf(1) over {KEYS:,} keys; {seconds:g} s for each"
     )
-    print(f"{'load':>6}{'rows/s':>9}{'policy':>8}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}")
+    print(f"{'load':>6}{'rows/s':>9}{'policy':>11}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}")
     for load in loads:
         rate = load * BASE_RATE
         outcomes = {policy: run(engine, policy, rate, seconds) for policy in ("rand", "prob")}
         for policy, each in outcomes.items():
             print(
-                f"{load:>6g}{2 * rate:>9,.0f}{policy:>8}{each.found:>9.1%}{each.recall:>9.1%}{each.wrong:>7}"
+                f"{load:>6g}{2 * rate:>9,.0f}{policy:>11}{each.found:>9.1%}{each.recall:>9.1%}{each.wrong:>7}"
                 f"{each.delay:>8.1f}{each.longest:>9.1f}",
                 flush=True,
             )
@@ -213,8 +216,50 @@ def main() -> None:
             }
             broken += [f"load {load:g}, {policy}: {what}: no" for what, holds in held.items() if not holds]
         ratio = outcomes["prob"].found / outcomes["rand"].found
-        print(f"{'prob / rand':>23}{ratio:>9.2f}")
+        print(f"{'prob / rand':>26}{ratio:>9.2f}")
         if ratio < 1.5:
             broken.append(f"load {load:g}: prob finds 1.5 times as much as rand: no")
-    print(f"\nshedding that is not needed: {price(engine):.3f} times the time of none")
+    print(f"\nshedding that is not needed: {price(engine):.3f} times the time of none\n")
+    return broken
+
+
+def sets_of_words(engine: cql.Engine, loads: list[float], seconds: float) -> list[str]:
+    """Run the join with too little time; return what does not hold."""
+    broken, most = [], sets.capacity(engine)
+    print(f"sets of words that have {sets.COMMON} in common, windows of {sets.WINDOW} s; {seconds:g} s for each")
+    print(
+        f"{'load':>6}{'rows/s':>9}{'policy':>11}{'pairs':>9}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}"
+    )
+    for load in loads:
+        rate = load * most
+        outcomes = {policy: sets.run(engine, policy, most / 2, rate, seconds) for policy in ("random", "selective")}
+        for policy, each in outcomes.items():
+            print(
+                f"{load:>6g}{2 * rate:>9,.0f}{policy:>11}{each.pairs:>9,}{each.found:>9.1%}{each.recall:>9.1%}"
+                f"{each.wrong:>7}{each.delay:>8.1f}{each.longest:>9.1f}",
+                flush=True,
+            )
+            held = {
+                "pairs are right": each.wrong == 0,
+                "recall is within 5 points": policy == "random" or abs(each.found - each.recall) <= 0.05,
+                f"pairs come within {sets.BOUND:g} s": each.longest < sets.BOUND,
+            }
+            broken += [f"load {load:g}, {policy}: {what}: no" for what, holds in held.items() if not holds]
+        ratio = outcomes["selective"].pairs / outcomes["random"].pairs
+        print(f"{'selective / random':>26}{ratio:>9.2f}")
+        if ratio < 1.8:
+            broken.append(f"load {load:g}: selective finds 1.8 times as much as random: no")
+    without, with_shedding = sets.seconds_for(engine, most / 2, ("none", "selective"), turns=TURNS)
+    print(f"\nshedding that is not needed: {with_shedding / without:.3f} times the time of none")
+    return broken
+
+
+def main() -> None:
+    """Run the benchmark and print its tables."""
+    seconds = float(os.environ.get("CQL_SECONDS", "40"))
+    loads = [float(load) for load in os.environ.get("CQL_LOADS", "1.5,3,10").split(",")]
+    parts = {"sets": sets_of_words, "memory": memory}
+    engine = cql.Engine()
+    chosen = os.environ.get("CQL_BENCH", ",".join(parts)).split(",")
+    broken = [each for name, part in parts.items() if name in chosen for each in part(engine, loads, seconds)]
     assert not broken, "; ".join(broken)

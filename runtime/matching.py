@@ -83,8 +83,7 @@ class Matcher:
         return self._pieces(port, batch, rows, row_codes(keys, len(rows)).codes, keys)
 
     def _pieces(self, port: int, batch: ChangeBatch, rows: Ints, codes: Codes | None, keys: Columns) -> list[Matches]:
-        widest = max(len(side.stub.store) for at, side in enumerate(self.sides) if at != port)
-        step = len(rows) if codes is not None else max(MOST_CANDIDATES // max(widest, 1), 1)
+        step = len(rows) if codes is not None else max(MOST_CANDIDATES // max(self.most_candidates(port), 1), 1)
         found = []
         for first in range(0, len(rows), max(step, 1)):
             piece = slice(first, first + step)
@@ -145,6 +144,10 @@ class Matcher:
                     columns.append(store.column(column, positions))
         holds = np.flatnonzero(self.residual.holds(tuple(columns), len(owner)))
         return owner[holds], positions[holds]
+
+    def most_candidates(self, port: int) -> int:
+        """Return how many rows of another input a row without keys may be compared with."""
+        return max(len(side.stub.store) for at, side in enumerate(self.sides) if at != port)
 
     def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
         """Return pairs of partial matches and rows of one more input that may match: which, and their positions."""

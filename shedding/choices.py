@@ -26,6 +26,12 @@ CELLS = 20
 HALVES = 8.0
 """After how many micro-batches what joins counted weighs half."""
 
+LEAST_KEPT = 0.005
+"""With less of its work left to a join, it says nothing about how much it looks at."""
+
+MOST_EXCESS = 10.0
+"""How many times as much, or as little, as was meant to be is taken to be looked at, at most."""
+
 MOST_MATCHES = 1024
 """Rows that find more others than so many are taken to find so many."""
 
@@ -100,12 +106,18 @@ class Selecting(Decider):
         types = TYPES if join.types[1] else 1, TYPES if join.types[0] else 1
         lengths = join.windows[0] - 1, join.windows[1] - 1
         self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
+        self._excess = 1.0
+        """How many times as much was looked at as was meant to be: ages differ in how many rows have them."""
 
     def decide(self, fraction: float) -> None:
         self.fraction = fraction
-        self._adaptation.selections(fraction_within(1 - fraction))
+        self._adaptation.selections(fraction_within((1 - fraction) / self._excess if fraction > 0 else 1.0))
 
     def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+        total, looked = (sum(each["work"][at] for each in counted) for at in (0, 1))
+        if total and LEAST_KEPT < 1 - self.fraction < 1:
+            meant = (1 - self.fraction) / self._excess
+            self._excess = min(max(looked / total / meant, 1 / MOST_EXCESS), MOST_EXCESS)
         sides = []
         for side in (0, 1):
             total = Counts.none(self._adaptation.types[side], len(self._adaptation.borders(side)) - 1)
@@ -121,10 +133,10 @@ class Selecting(Decider):
     def values(self) -> dict[str, Any]:
         recall = self._adaptation.recall
         counts = [learned.counts.values() for learned in self._adaptation.learned]
-        return {**self.in_force(), "counts": counts, "recall": [recall.found, recall.exact]}
+        return {**self.in_force(), "counts": counts, "recall": [recall.found, recall.exact], "excess": self._excess}
 
     def take_over(self, values: Mapping[str, Any]) -> None:
-        self.fraction = values["fraction"]
+        self.fraction, self._excess = values["fraction"], values["excess"]
         self._adaptation.in_force = Selections.of(values).of_window
         recall = self._adaptation.recall
         recall.found, recall.exact = (list(each) for each in values["recall"])

@@ -181,8 +181,8 @@ class Controller:
 
 
 def _is_close(before: float, now: float) -> bool:
-    """Tell whether a change is not worth making."""
-    return now > 0 and abs(now - before) <= 0.05 * before
+    """Tell whether a change is not worth making: neither for what is lost nor for what is kept."""
+    return now > 0 and abs(now - before) <= 0.05 * min(before, 1 - before)
 
 
 def _robust(seen: Sequence[Observed]) -> Costs:

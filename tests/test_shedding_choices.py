@@ -266,4 +266,4 @@ def test_a_utility_survives_being_saved_and_is_explained() -> None:
     assert [len(each) for each in join.types] == [1, 1]
     engine = cql.Engine(local=True)
     engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH (shedding = 'auto', utility = s.v * r.v + 1);")
-    assert "selective-join (as much as time allows, utility s.v * r.v" in str(engine.execute("EXPLAIN ALL")[0])
+    assert "selective-join (as much as time allows, utility (s.v * r.v) + 1)" in str(engine.execute("EXPLAIN ALL")[0])

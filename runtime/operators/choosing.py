@@ -108,6 +108,14 @@ class _SelectiveMatcher(Matcher):
         self._own, self._stored, self._selections = own, stored, selections.of_window
         self._is_exact = selections.are_everything(self._windows)
 
+    def most_candidates(self, port: int) -> int:
+        shares = [
+            each.sampling + sum(ages.end - ages.least for ages in each.ages) / window
+            for side, window in zip(self._selections, self._windows, strict=True)
+            for each in side
+        ]
+        return max(1, round(min(1.0, max(shares)) * super().most_candidates(port)))
+
     def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
         instants = self._own.instants[part.owner]
         # Of two rows of one instant, that of the second input is the later one.

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from cql.catalog import StreamDef
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
 from planner.plan import Plan
@@ -42,6 +42,9 @@ LONGEST_LAG = 3600.0
 
 REMEMBERED_PAUSES = 10
 """Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+
+REMEMBERED_BATCHES = 1000
+"""Of how many micro-batches it is known how many rows they had, to tell how full windows are."""
 
 LAST_RESORT = 1e6
 """By how much heavier answers weigh where rows are lost only when nothing else is left to lose."""
@@ -67,6 +70,7 @@ class Shedder:
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
         self._delay = _longest_delay(definitions, plan)
+        self._second = next((_ticks_of_a_second(source) for source in plan.sources if source.time is not None), 1)
         self._rate = 0.0
         """How many rows come in a second, of late."""
         self._expectation = Expectation()
@@ -78,7 +82,7 @@ class Shedder:
         self._last: Progress | None = None
         self._drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
         self._above = _above(plan, [*self._drops, *self._joins])
-        self._looks = _Looks()
+        self._looks = _Looks({join.schedule: _reach(join) for join in self._joins})
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -115,11 +119,14 @@ class Shedder:
         passed = self._passed(dropped)
         self._choices.learn(counted)
         if batch is not None and batch.rows_in:
+            work = []
             for name, each in counted.items():
-                passed |= self._looked(self._choices.joins[name].id, *self._looks.note(name, each, batch.rows_in))
+                (total, looked), unit = self._looks.note(name, each, batch.rows_in, progress.newest or 0)
+                passed |= self._looked(self._choices.joins[name].id, total, looked)
+                work.append(unit)
             parts = self._parts()
             lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
-            kept = batch.rows_in * self._looks.work * (1 - lost)
+            kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * (1 - lost)
             self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
@@ -174,7 +181,9 @@ class Shedder:
     # Deciding
 
     def _decide(self) -> None:
-        load = Load(self._waiting(), self._rate, self._looks.work)
+        waiting = self._waiting()
+        ticks = waiting / self._rate * self._second if self._rate else 0.0
+        load = Load(waiting, self._rate, self._looks.work(waiting, ticks))
         found = self._controller.fractions(load, self._shares(), self._allowed())
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
@@ -311,21 +320,57 @@ class Shedder:
 
 
 class _Looks:
-    """How much joins that choose look at, and would look at, for each row."""
+    """How much joins that choose look at for each row: more, the more rows are in their windows.
 
-    def __init__(self) -> None:
-        self._work: dict[str, float] = {}
+    What the next rows will look at follows from what those before did, and from how full windows will be.
+    """
 
-    @property
-    def work(self) -> float:
-        """What a row takes, beside one for which a usual number of rows is looked at; 1 without such joins."""
-        return sum(self._work.values()) / len(self._work) if self._work else 1.0
+    def __init__(self, windows: Mapping[str, int]) -> None:
+        self._windows = windows
+        """How many ticks the windows of joins reach back, by their schedules."""
+        self._for_each: dict[str, float] = {}
+        """How many rows are looked at for a row, for each row in the window."""
+        self._read: deque[tuple[int, int]] = deque(maxlen=REMEMBERED_BATCHES)
+        """The newest instants of micro-batches, and how many rows they had."""
 
-    def note(self, join: str, counted: Sequence[Mapping[str, Any]], rows: int) -> tuple[int, int]:
-        """Learn from a micro-batch of so many rows; return the work of a join in it, and what it has done of that."""
+    def note(
+        self, join: str, counted: Sequence[Mapping[str, Any]], rows: int, newest: int
+    ) -> tuple[tuple[int, int], float]:
+        """Learn from a micro-batch of so many rows; return the work of a join in it and what was done, and its unit."""
+        if not self._read or self._read[-1][0] != newest:
+            self._read.append((newest, rows))
         total, done = (sum(each["work"][at] for each in counted) for at in (0, 1))
-        self._work[join] = total / rows / USUAL_LOOKS
-        return total, done
+        self._for_each[join] = total / rows / self._fullness(join, newest, newest, -rows)
+        return (total, done), total / rows / USUAL_LOOKS
+
+    def _fullness(self, join: str, first: int, last: int, more: float) -> float:
+        """Return how many rows are in the windows of a join between two instants, with some more or fewer at the end.
+
+        Of windows that count rows it is the same at all times.
+        """
+        window = self._windows[join]
+        if not window:
+            return 1.0
+        counts = [sum(rows for newest, rows in self._read if newest > at - window) for at in (first, last)]
+        return max((sum(counts) + more) / 2, 1.0)
+
+    def work(self, waiting: float, ticks: float) -> float:
+        """Return what a row takes of those that wait and have come within some ticks; 1 without such joins."""
+        if not self._for_each:
+            return 1.0
+        now, _ = self._read[-1]
+        looks = [each * self._fullness(join, now, now + round(ticks), waiting) for join, each in self._for_each.items()]
+        return sum(looks) / len(looks) / USUAL_LOOKS
+
+
+def _reach(join: op.SelectiveJoin | op.DualJoin) -> int:
+    """Return how many ticks back a join looks; those that count rows look at as many at all times."""
+    return max(join.windows) if isinstance(join, op.SelectiveJoin) else 0
+
+
+def _ticks_of_a_second(source: op.Source) -> int:
+    assert source.time is not None
+    return Unit.SECOND.value // source.time.microseconds_per_tick
 
 
 def _longest_delay(definitions: Definitions, plan: Plan) -> float:
