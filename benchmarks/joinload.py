@@ -4,8 +4,8 @@ Sets of words: two streams of sets that have words in common where they are apar
 arrive at multiples of what an exact join can take, in a burst after a calm time. `random` drops rows of the streams,
 `selective` compares each row with the ages that are worth it.
 
-Memory: two streams with Zipf-skewed keys, the ranks of which have nothing to do with each other, arrive at multiples of a base
-rate and are joined by key over windows of ten seconds. The join has memory for a quarter of what both windows take:
+Memory: two streams with Zipf-skewed keys, the ranks of which have nothing to do with each other, arrive at multiples of
+a base rate and are joined by key over windows of ten seconds. The join has memory for a quarter of what both take:
 `rand` gives up any rows, `prob` those whose partners come least often.
 
 - `found` are the pairs that were delivered, of all that there are in the files;
