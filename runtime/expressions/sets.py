@@ -23,7 +23,7 @@ from runtime.batch import Ints, Mask
 from runtime.expressions.casts import cast
 from runtime.expressions.values import Datum, Kernel, column, is_constant
 from runtime.expressions.words import split_words
-from runtime.rows import Codes, expand_ranges
+from runtime.rows import Codes, changes, expand_ranges
 from runtime.types import arrow_type
 
 _BITS = 64
@@ -80,15 +80,16 @@ def _constant(text: pa.Scalar, length: int) -> tuple[pa.Array, Ints]:
 
 def _encoded(texts: pa.Array) -> tuple[pa.Array, Ints]:
     """Return the different texts of a column, and which each row has; in runs, as joins make them, it is asked once."""
-    differs = pc.not_equal(texts[1:], texts[:-1]).fill_null(True)
+    differs = pc.not_equal(texts[1:], texts[:-1])
+    if differs.null_count:
+        differs = differs.fill_null(True)
     if 4 * differs.true_count > len(texts):
         encoded = texts.dictionary_encode("encode")
         return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
     starts = np.append(0, np.flatnonzero(differs) + 1)
     encoded = texts.take(pa.array(starts)).dictionary_encode("encode")
-    return encoded.dictionary, np.repeat(encoded.indices.to_numpy(), np.diff(starts, append=len(texts))).astype(
-        np.int64
-    )
+    at = encoded.indices.to_numpy().astype(np.int64)
+    return encoded.dictionary, np.repeat(at, np.diff(starts, append=len(texts)))
 
 
 # Words with weights
@@ -112,13 +113,14 @@ def _plain_words(texts: pa.Array) -> _Weighted:
 def _weighted_words(texts: pa.Array) -> _Weighted:
     """Return the words of texts as they are written: `word:weight`, or a word that weighs 1."""
     plain = _plain_words(texts)
-    parts = pc.extract_regex(plain.word, _WEIGHTED)
+    different = plain.word.dictionary_encode()
+    parts = pc.extract_regex(different.dictionary, _WEIGHTED)
     weighted = parts.is_valid()
-    word = pc.if_else(weighted, pc.struct_field(parts, "word"), plain.word)
-    weight = pc.if_else(weighted, _WEIGHT(DOUBLE, pc.struct_field(parts, "weight")), 1.0)
+    word = pc.if_else(weighted, pc.struct_field(parts, "word"), different.dictionary)
+    weight = pc.if_else(weighted, _WEIGHT(DOUBLE, pc.struct_field(parts, "weight")), 1.0).take(different.indices)
     bad = plain.bad
     bad[plain.text[weight.is_null().to_numpy(zero_copy_only=False)]] = True
-    return _Weighted(plain.text, word, weight.fill_null(0.0).to_numpy(), bad)
+    return _Weighted(plain.text, word.take(different.indices), weight.fill_null(0.0).to_numpy(), bad)
 
 
 # Words as numbers
@@ -164,10 +166,13 @@ def _sides(left: _Weighted, right: _Weighted) -> tuple[_Side, _Side]:
 def _side(words: _Weighted, shared: Mask, number: Ints, vocabulary: int) -> _Side:
     given = (words.text * vocabulary + number)[shared]
     if words.weight is None:
-        key, weight = np.unique(given), None
+        given.sort()
+        key, weight = given[changes(given)], None
     else:
-        key, inverse = np.unique(given, return_inverse=True)
-        weight = double_sums(words.weight[shared], inverse, len(key))
+        order = np.argsort(given, kind="stable")
+        new = changes(given[order])
+        key = given[order][new]
+        weight = double_sums(words.weight[shared][order], np.cumsum(new) - 1, len(key))
     first = np.searchsorted(key, np.arange(len(words.bad) + 1) * vocabulary)
     return _Side(vocabulary, first, key % max(vocabulary, 1), key, weight)
 

@@ -38,7 +38,7 @@ def split_words(texts: pa.StringArray) -> Words:
     >>> first.tolist(), words.to_pylist()
     ([0, 3, 3, 6], ['to', 'be', 'or', 'not', 'to', 'be'])
     """
-    parts = pc.ascii_split_whitespace(texts.fill_null(""))
+    parts = pc.ascii_split_whitespace(texts.fill_null("") if texts.null_count else texts)
     words = parts.flatten()
     offsets = parts.offsets.to_numpy()
     real = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
