@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cql.catalog import Catalog
-from cql.errors import CqlError
-from cql.session import Session
+from cql.catalog import Catalog, QueryDef
+from cql.errors import CqlError, Diagnostic
+from cql.session import Outcome, Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source
 from repl.display import Display, complain, complain_of_bug
@@ -72,11 +72,11 @@ def _run(arguments: list[str], is_whole_process: bool) -> int:
 
 
 def _check(options: argparse.Namespace, settings: Settings) -> int:
-    """Parse and bind every file, each on its own, and say what it defines."""
+    """Parse and bind every file, each on its own, see whether its queries can shed as they ask, say what it defines."""
     worst = DONE
     for name in options.files:
         try:
-            catalog = _checked(name, settings)
+            catalog = _checked(read_source(name), settings)
             print(f"{shown_name(name)}: {_summary(catalog)}: ok", flush=True)
         except CqlError as error:
             worst = _report(error)
@@ -112,7 +112,7 @@ def _explain(options: argparse.Namespace, settings: Settings) -> int:
     source = Source(shown_name(options.file), "")
     try:
         source = read_source(options.file)
-        catalog = _defined(source, settings)
+        catalog = _checked(source, settings)
         if options.query is not None:
             catalog.query(options.query)
         print(plan_of(catalog).explain(options.format, options.query).removesuffix("\n"))
@@ -161,15 +161,30 @@ def _shell(options: argparse.Namespace, settings: Settings) -> int:
 # --------------------------------------------------------------------------------------- reading and checking
 
 
-def _checked(name: str, settings: Settings) -> Catalog:
-    """Return what a script defines; raises with all that is wrong in it."""
-    return _defined(read_source(name), settings)
-
-
-def _defined(source: Source, settings: Settings) -> Catalog:
+def _checked(source: Source, settings: Settings) -> Catalog:
+    """Return what a script defines; raises with all that is wrong in it, or with its queries that cannot shed as they ask."""
     session = Session(Catalog(settings=settings))
-    session.run(source.text, source.name)
+    outcomes = session.run(source.text, source.name)
+    problems = [problem for outcome in outcomes for problem in _unsheddable(outcome)]
+    if problems:
+        raise CqlError(problems, source)
     return session.catalog
+
+
+def _unsheddable(outcome: Outcome) -> list[Diagnostic]:
+    """Return why a query that a statement defines cannot shed as it asks; of others nothing is planned."""
+    query = outcome.definition
+    if not isinstance(query, QueryDef) or (not query.options and query.settings.shedding == "none"):
+        return []
+    from runtime.failures import placed
+    from shedding.plans import compile_registered
+
+    try:
+        with placed(outcome.statement.span):
+            compile_registered(query)
+    except CqlError as error:
+        return list(error.diagnostics)
+    return []
 
 
 def _summary(catalog: Catalog) -> str:

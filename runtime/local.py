@@ -43,7 +43,6 @@ from runtime.operators.evicting import pairs_of
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
-from shedding.joins import check_memory
 from shedding.plans import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
@@ -272,8 +271,6 @@ class LocalRun:
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
-        for plan in plans:
-            check_memory(plan, buckets=1)
         self._parts = [_Part(Executor(plan, functions, policy=policy)) for plan in plans]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))

@@ -7,6 +7,7 @@ has to make fewer rows of fewer rows; otherwise wrong answers have to be accepte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -30,14 +31,17 @@ def fitting_policy(plan: QueryPlan, level: ServiceLevel) -> str | None:
 
     What a query says that it has little of is scarce: memory, if it says how much; time otherwise.
     """
-    wanted: tuple[tuple[str, Callable[[QueryPlan], Any]], ...] = (
-        (("prob", _equijoin_of_ranges),)
-        if level.memory is not None
-        else (("dual", _equijoin_of_rows), ("selective", _joins_of_ranges))
-    )
-    for policy, check in wanted:
+    wanted: dict[str, Callable[[], QueryPlan]]
+    if level.memory is not None:
+        wanted = {"prob": lambda: with_evicting_join(plan, replace(level, policy="prob"), share=True)}
+    else:
+        wanted = {
+            "dual": lambda: with_dual_join(plan, level, True, lambda _: None),
+            "selective": lambda: with_selective_joins(plan, level, share=True),
+        }
+    for policy, attempt in wanted.items():
         try:
-            check(plan)
+            attempt()
         except CqlError:
             continue
         return policy
@@ -75,7 +79,7 @@ def check_memory(plan: Plan, buckets: int) -> None:
 
 def _equijoin_of_ranges(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
     """Return the join of a query, and how long its windows are; raises if it is not one that can give up rows."""
-    join = _only_join(plan, "'rand', 'prob' and 'life'")
+    join = _only_join(plan, "'rand', 'prob' and 'life' are")
     windows = _ranges_below(join, {operator.id: operator for operator in plan.operators})
     if windows is None:
         raise cannot(plan, "joins what is not two windows of time, which 'rand', 'prob' and 'life' are for", "join")
@@ -86,11 +90,11 @@ def _only_join(plan: QueryPlan, policies: str) -> op.BinaryJoin:
     """Return the join of a query; raises if that is not one of two inputs by equal values."""
     joins = [each for each in plan.operators if isinstance(each, op.BinaryJoin | op.MJoin)]
     if len(joins) != 1 or not isinstance(joins[0], op.BinaryJoin):
-        raise cannot(plan, f"is not one join of two inputs, which {policies} are for", "join")
+        raise cannot(plan, f"is not one join of two inputs, which {policies} for", "join")
     join = joins[0]
     if join.join != "inner" or not join.left_keys:
         what = headline(join, {operator.id: operator for operator in plan.operators})
-        raise cannot(plan, f"has no inner join by equal values, which {policies} are for: {what}", "join")
+        raise cannot(plan, f"has no inner join by equal values, which {policies} for: {what}", "join")
     return join
 
 
@@ -117,13 +121,15 @@ def with_selective_joins(
 
 def _worth(plan: QueryPlan, joins: Sequence[op.BinaryJoin], utility: bound.Rel) -> dict[str, Any]:
     """Return what the pairs of a join are worth, and what of that is known of a row of either input alone."""
+    if sum(isinstance(each, op.BinaryJoin | op.MJoin) for each in plan.operators) > 1:
+        raise cannot(plan, "is not one join of two inputs, whose pairs could have a utility", "utility")
     compiled = compile_query(plan.name, utility)
     operators = {operator.id: operator for operator in compiled.operators}
-    projected = next((each for each in compiled.operators if isinstance(each, op.Project)), None)
-    below = operators[projected.inputs[0].operator] if projected is not None else None
-    if len(joins) > 1 or not isinstance(below, op.BinaryJoin) or below.columns != joins[0].columns:
-        raise cannot(plan, "is not one join of two inputs, whose pairs could have a utility", "join")
-    assert projected is not None
+    projected = operators[compiled.operators[-1].inputs[0].operator]
+    assert isinstance(projected, op.Project)
+    below = operators[projected.inputs[0].operator]
+    if not isinstance(below, op.BinaryJoin) or below.columns != joins[0].columns:
+        raise cannot(plan, "does not take pairs as its join finds them, so that they cannot have a utility", "utility")
     left = len(operators[below.inputs[0].operator].columns)
     (worth,) = projected.items
     own = tuple(_known_of(worth, lambda index: index < left))
@@ -190,11 +196,11 @@ def _equijoin_of_rows(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
 
     Raises if it is not one of two windows that count rows, by equal values.
     """
-    join = _only_join(plan, "'dual' joins")
+    join = _only_join(plan, "'dual' is")
     operators = {operator.id: operator for operator in plan.operators}
     left, right = (_rows_of(operators[edge.operator]) if edge.route == "local" else None for edge in join.inputs)
     if left is None or right is None:
-        raise cannot(plan, "joins what is not two windows of the last rows, which 'dual' is for", "join")
+        raise cannot(plan, "joins what is not two windows of the last rows, as they are, which 'dual' is for", "join")
     return join, (left, right)
 
 

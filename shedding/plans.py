@@ -27,7 +27,7 @@ from planner.explain.headlines import headline
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
 from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
-from shedding.joins import fitting_policy, with_dual_join, with_evicting_join, with_selective_joins
+from shedding.joins import check_memory, fitting_policy, with_dual_join, with_evicting_join, with_selective_joins
 from shedding.rebuilding import cannot, on, rebuilt, refuse_unsound
 from shedding.schedule import Schedule
 
@@ -107,8 +107,7 @@ def with_drops(
     `utility` computes what the pairs of its join are worth.
     """
     policy = policy_of(plan, level)
-    if utility is not None and policy != "selective":
-        raise cannot(plan, f"has a utility, which is for 'selective' joins, and sheds by '{policy}'", "selective")
+    _refuse_unused(plan, level, policy, utility)
     match policy:
         case "selective":
             return with_selective_joins(plan, level, share, utility)
@@ -120,8 +119,22 @@ def with_drops(
         case "random":
             return _with_random_drops(plan, level, share)
         case _ if policy in EVICTING:
-            return with_evicting_join(plan, replace(level, policy=policy), share)
+            found = with_evicting_join(plan, replace(level, policy=policy), share)
+            check_memory(combine([found]), buckets=1)
+            return found
     return plan
+
+
+def _refuse_unused(plan: QueryPlan, level: ServiceLevel, policy: str, utility: bound.Rel | None) -> None:
+    """Raise if a query says what its policy has no use for, so that nobody relies on it."""
+    chosen = ", as 'auto' chose" if level.policy == "auto" else ""
+    how = "sheds nothing" if policy == "none" else f"sheds by '{policy}'{chosen}"
+    if level.memory is not None and policy not in EVICTING:
+        raise cannot(
+            plan, f"bounds the memory of its join, which is for 'rand', 'prob' and 'life', and {how}", "memory"
+        )
+    if utility is not None and policy != "selective":
+        raise cannot(plan, f"has a utility, which is for 'selective' joins, and {how}", "utility")
 
 
 def _level(definition: QueryDef) -> ServiceLevel:
@@ -135,11 +148,25 @@ def policy_of(plan: QueryPlan, level: ServiceLevel) -> str:
     found = fitting_policy(plan, level)
     if found is not None:
         return found
+    if level.memory is not None:
+        message = "bounds the memory of its join, and 'rand', 'prob' and 'life', which can keep to that, do not fit"
+        raise cannot(plan, message, "memory")
     try:
         profile(plan, level)
     except CqlError:
+        _refuse_random(plan, level)
         return "random"
     return "window"
+
+
+def _refuse_random(plan: QueryPlan, level: ServiceLevel) -> None:
+    """Raise if not even rows can be lost, so that `auto` has nothing to choose."""
+    try:
+        _with_random_drops(plan, level, share=True)
+    except CqlError as error:
+        if _streams(plan):
+            raise cannot(plan, "can lose nothing without wrong answers, whatever the policy", "approximate") from error
+        raise
 
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
@@ -289,12 +316,16 @@ def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> Que
 
 def _random_drops(plan: QueryPlan, level: ServiceLevel) -> Callable[[op.Source], op.Operator | None]:
     """Return what goes above sources to lose rows of all streams of a query together."""
-    sources = [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
+    sources = _streams(plan)
     if not sources:
         raise cannot(plan, "reads no stream", None)
     tables = sorted({source.table.casefold() for source in sources})
     units = _named_units(tables, Cut(_second(sources), 1), level.seed, "rows of ")
     return lambda source: on(source, op.RandomDrop, units=units) if source.is_stream else None
+
+
+def _streams(plan: QueryPlan) -> list[op.Source]:
+    return [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
 
 
 def _second(sources: Iterable[op.Source]) -> int:

@@ -90,7 +90,10 @@ def cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:
     hints = {
         "join": "shedding = 'auto' takes the policy that fits; 'window' loses whole windows of time; 'none' loses "
         "nothing",
-        "selective": "add shedding = 'selective', or leave out the utility",
+        "utility": "leave out the utility; or join two windows of time, and shed by 'selective'",
+        "memory": "leave out the memory; 'prob' and its like are for one inner join of two windows of time by equal "
+        "values, and take accept = 'approximate' below an Istream or an aggregate",
+        "approximate": "accept = 'approximate' accepts wrong answers; 'none' loses nothing",
         "random": "shedding = 'random' loses single rows, where that is sound; 'none' loses nothing",
         "window": "shedding = 'window' loses whole windows of time; accept = 'approximate' accepts wrong answers; "
         "'none' loses nothing",

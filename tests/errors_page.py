@@ -114,7 +114,8 @@ FIXES = {
     ),
     Code.CANNOT_SHED: (
         "Choose a policy that fits: whole windows are lost by queries over time ranges, single rows by queries that "
-        "give fewer answers for fewer rows and never other ones. `docs/shedding.md` says which fits where."
+        "give fewer answers for fewer rows and never other ones; for joins there are others. `shedding = 'auto'` takes "
+        "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
@@ -123,13 +124,13 @@ ELSEWHERE = {
     Code.CANNOT_DECORRELATE: "tests of the planner",
     Code.CANNOT_PLAN: "tests of the planner",
     Code.UNBOUNDED_STATE: "tests of the planner",
-    Code.CANNOT_SHED: "tests of the shedder",
     Code.BAD_DATA: "tests of the readers",
     Code.BAD_FILE: "tests of the readers",
     Code.CANNOT_WRITE: "tests of the writers",
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
     Code.FORGOTTEN: "tests of the Python API",
+    Code.NOT_AVAILABLE: "tests of formats, and of starting Spark",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

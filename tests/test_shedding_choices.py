@@ -178,6 +178,9 @@ def test_decisions_survive_being_written_down() -> None:
         (JOINS["selective"][0], op.SelectiveJoin),
         (JOINS["dual"][0], op.DualJoin),
         ("SELECT Rstream(k, COUNT(*) AS n) FROM s [Range 4 Slide 4] GROUP BY k", op.WindowDrop),
+        ("SELECT COUNT(*) FROM s [Range 5], r [Range 5] WHERE s.v < r.v", op.WindowDrop),
+        ("SELECT Istream(s.v) FROM s [Range 5], r [Range 5] WHERE s.v < r.v", op.WindowDrop),
+        ("SELECT k FROM s", op.RandomDrop),
     ],
 )
 def test_auto_takes_what_fits(query: str, kind: type[op.Operator]) -> None:
@@ -204,6 +207,25 @@ def test_a_policy_that_does_not_fit_says_so(policy: str, query: str, what: str) 
         plan_of(planned(policy, query))
     hint = str(caught.value.diagnostics[0].hint)
     assert "shedding = 'auto'" in hint or "shedding = 'window'" in hint
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "what"),
+    [
+        ("SELECT AVG(v) FROM s [Rows 10]", "", "can lose nothing without wrong answers, whatever the policy"),
+        (JOINS["selective"][0], ", memory = '1 MB'", "'rand', 'prob' and 'life', which can keep to that, do not fit"),
+        (JOINS["selective"][1], ", memory = '10 bytes'", "a row of each input, in each of its buckets, takes"),
+    ],
+)
+def test_auto_says_if_nothing_fits(query: str, more: str, what: str) -> None:
+    with pytest.raises(CqlError, match=what):
+        plan_of(planned("auto", query, more))
+
+
+@pytest.mark.parametrize("policy", ["none", "window", "selective"])
+def test_memory_that_nothing_keeps_to_is_refused(policy: str) -> None:
+    with pytest.raises(CqlError, match="bounds the memory of its join, which is for 'rand', 'prob' and 'life'"):
+        plan_of(planned(policy, JOINS["selective"][0], ", memory = '1 MB'"))
 
 
 def test_explain_says_that_a_part_is_looked_at() -> None:
@@ -247,7 +269,10 @@ def test_rows_whose_pairs_are_worth_more_look_at_more() -> None:
         ("shedding = 'selective', utility = 's.v'", "is STRING, and has to be a number"),
         ("shedding = 'selective', utility = s.v > 1", "is BOOLEAN, and has to be a number"),
         ("shedding = 'selective', utility = s.x", "'x'"),
-        ("shedding = 'window', utility = s.v", "which is for 'selective' joins"),
+        ("shedding = 'window', utility = s.v", "which is for 'selective' joins, and sheds by 'window'"),
+        ("utility = s.v", "which is for 'selective' joins, and sheds nothing"),
+        ("shedding = 'selective', utility = SUM(s.v)", "cannot have an aggregate in it"),
+        ("shedding = 'selective', utility = (SELECT MAX(v) FROM s [Now] AS x)", "cannot have a subquery in it"),
     ],
 )
 def test_a_utility_that_does_not_fit_says_so(options: str, what: str) -> None:
@@ -255,6 +280,11 @@ def test_a_utility_that_does_not_fit_says_so(options: str, what: str) -> None:
     with pytest.raises(CqlError, match=what):
         catalog.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH ({options});")
         plan_of(catalog)
+
+
+def test_a_utility_is_for_one_join() -> None:
+    with pytest.raises(CqlError, match="is not one join of two inputs"):
+        plan_of(planned("selective", JOINS["selective"][-1], ", utility = a.v"))
 
 
 def test_a_utility_survives_being_saved_and_is_explained() -> None:

@@ -22,6 +22,8 @@ from cql.printer import to_text
 from cql.source import Source
 from cql.types import Kind
 
+_UTILITY_HINT = "write an expression over the columns of its inputs, such as utility = a.price"
+
 Defining = ast.CreateStream | ast.CreateRelation | ast.RegisterTable | ast.CreateView | ast.RegisterQuery
 
 
@@ -301,13 +303,20 @@ def _utility(name: str, query: ast.Query, worth: ast.Expression, catalog: Catalo
         raise fail(Code.CANNOT_SHED, message, worth.span, hint="leave out the utility")
     alone = replace(block, items=(ast.SelectItem(worth),), group_by=(), having=None, distinct=False)
     tree = bind_query(alone, catalog).tree
-    (column,) = tree.schema
+    assert isinstance(tree, bound.Project)
+    (item,), (column,) = tree.items, tree.schema
+    if isinstance(tree.input, bound.Aggregate):
+        message = f"the utility of the query '{name}' is that of a pair of rows, and cannot have an aggregate in it"
+        raise fail(Code.AGGREGATE_NOT_ALLOWED, message, worth.span, hint=_UTILITY_HINT)
+    if any(isinstance(part, bound.ScalarSubquery | bound.Exists | bound.InSubquery) for part in bound.walk(item)):
+        message = f"the utility of the query '{name}' is that of a pair of rows, and cannot have a subquery in it"
+        raise fail(Code.CANNOT_SHED, message, worth.span, hint=_UTILITY_HINT)
     if not column.type.is_numeric:
         raise fail(
             Code.TYPE_MISMATCH,
             f"the utility of the query '{name}' is {column.type}, and has to be a number",
             worth.span,
-            hint="write an expression over the columns of its inputs, such as utility = a.price",
+            hint=_UTILITY_HINT,
         )
     return tree
 

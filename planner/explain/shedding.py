@@ -1,4 +1,4 @@
-"""What drop operators do, in words: their units and sizes, what a lost share saves, and whom it affects."""
+"""What operators that lose something do, in words: units and sizes, what a lost share saves, and whom it affects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def details(plan: Plan, operator: op.Operator) -> Iterator[str]:
-    """Yield lines about a drop operator; none about any other."""
+    """Yield lines about an operator that loses something by a schedule; none about any other."""
     time = next((s.time for s in plan.below(operator) if isinstance(s, op.Source) and s.time is not None), None)
     match operator:
         case op.WindowDrop():
@@ -23,6 +23,10 @@ def details(plan: Plan, operator: op.Operator) -> Iterator[str]:
         case op.RandomDrop():
             yield f"rows are chosen by a hash of their instants and values, with seed {operator.units.seed}"
             yield f"affects {', '.join(plan.users[operator.id])}; other queries read the source itself"
+        case op.SelectiveJoin():
+            yield "rows look at the ages of the other window that match most, a few at all, to learn which ages those are"
+        case op.DualJoin():
+            yield "rows that find fewest others do not look for them; they are found all the same"
         case op.KeepWindows() | op.Hold():
             units = operator.units
             every = f"; answers change every {duration_text(operator.grain, time)}" if operator.grain > 1 else ""

@@ -240,7 +240,8 @@ class SelectiveJoin(InnerJoin):
         is_own = ages > 0 if port == 0 else ages >= 0
         worth = np.ones(len(ages))
         if self._worth is not None:
-            worth = np.nan_to_num(_numbers(self._worth(sum(part.columns, ()), len(ages))[0]), posinf=0.0, neginf=0.0)
+            worth = np.nan_to_num(_numbers(self._worth(sum(part.columns, ()), len(ages))[0]), posinf=0.0)
+            worth = np.maximum(worth, 0.0)
         for side, looks, rows, at, is_theirs in (
             (1 - port, ages, own, part.owner, is_own),
             (port, -ages, stored, places, ~is_own),
