@@ -93,14 +93,15 @@ class Agenda:
         self._drop([run for run in self._runs if not len(run)])
         inbox, self._inbox = self._inbox, []
         for new, columns in inbox:
-            due = np.flatnonzero(new < until)
+            in_order = is_sorted(new)
+            due = np.arange(np.searchsorted(new, until)) if in_order else np.flatnonzero(new < until)
             if len(due) == len(new):
                 instants.append(new)
                 parts.append(columns)
                 continue
             if len(due):
                 instants.append(new[due])
-                parts.append(take(columns, due))
+                parts.append(tuple(c.slice(0, len(due)) for c in columns) if in_order else take(columns, due))
             self._keep(new, columns, until)
         if not instants:
             return None

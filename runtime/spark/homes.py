@@ -10,6 +10,7 @@ only ever save time.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import uuid
@@ -19,12 +20,17 @@ from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
+import pyarrow as pa
+
 from runtime.failures import UserFunctionFailed
-from runtime.fragments.packing import Piece, batch_bytes
+from runtime.fragments.packing import ROWS, Piece, batch_bytes
 from runtime.fragments.state import save_worker
 from runtime.fragments.worker import Worker
 
 MOST_KEPT = 64
+
+LONG = 1 << 16
+"""From how many bytes on what is sent is not copied into a message."""
 
 Name = tuple[str, str, int]
 """A bucket: network, fragment and number."""
@@ -76,7 +82,7 @@ class Home:
                 return self.run_kept(name, mark, pieces)
             return None
         with suppress(OSError, EOFError), Client(address, "AF_UNIX", authkey=key.encode()) as connection:
-            connection.send((name, mark, list(pieces)))
+            _send_pieces(connection, name, mark, pieces)
             found: Done | None = connection.recv()
             return found
         return None
@@ -98,12 +104,42 @@ class Home:
     def _serve(self, connection: Connection) -> None:
         """Answer a neighbour; it makes the worker itself, and finds out what is wrong, if that fails."""
         with connection, suppress(OSError, EOFError):
-            name, mark, pieces = connection.recv()
+            name, mark, pieces = _received_pieces(connection)
             try:
                 done = self.run_kept(name, mark, pieces)
             except Exception:
                 done = None
             connection.send(done)
+
+
+def _send_pieces(connection: Connection, name: Name, mark: str, pieces: Sequence[Piece]) -> None:
+    """Send pieces, those with many rows as they are: they are most of what there is to send."""
+    lengths = {at: len(each.blob) for at, each in enumerate(pieces) if each.kind == ROWS and len(each.blob) >= LONG}
+    connection.send(
+        (name, mark, [p._replace(blob=b"") if at in lengths else p for at, p in enumerate(pieces)], lengths)
+    )
+    with socket.socket(fileno=os.dup(connection.fileno())) as plain:
+        for at in lengths:
+            plain.sendall(pieces[at].blob)
+
+
+def _received_pieces(connection: Connection) -> tuple[Name, str, list[Piece]]:
+    """Receive what `_send_pieces` sends."""
+    name, mark, pieces, lengths = connection.recv()
+    with socket.socket(fileno=os.dup(connection.fileno())) as plain:
+        for at, length in lengths.items():
+            pieces[at] = pieces[at]._replace(blob=_received_bytes(plain, length))
+    return name, mark, pieces
+
+
+def _received_bytes(plain: socket.socket, length: int) -> memoryview:
+    found, done = memoryview(pa.allocate_buffer(length)), 0
+    while done < length:
+        count = plain.recv_into(found[done:], length - done, socket.MSG_WAITALL)
+        if not count:
+            raise EOFError
+        done += count
+    return found
 
 
 _homes: dict[int, Home] = {}
