@@ -162,7 +162,7 @@ def _shell(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _checked(source: Source, settings: Settings) -> Catalog:
-    """Return what a script defines; raises with all that is wrong in it, or queries that cannot shed as they ask."""
+    """Return what a script defines; raises with all that is wrong in it, or that cannot shed as it asks."""
     session = Session(Catalog(settings=settings))
     outcomes = session.run(source.text, source.name)
     problems = [problem for outcome in outcomes for problem in _unsheddable(outcome)]

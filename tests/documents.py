@@ -55,6 +55,7 @@ from repl.display import Display
 from repl.editor import GOES_ON, PROMPT
 from repl.script import RunOptions, Script
 from repl.shell import TYPED, Shell
+from runtime.failures import placed
 from shedding.plans import compile_registered, plan_of
 from tests.worked_instants import BadTable, worked
 
@@ -361,7 +362,8 @@ def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
     try:
         for outcome in Session(catalog).run(script, name):
             if isinstance(outcome.definition, QueryDef):
-                compile_registered(outcome.definition)
+                with placed(outcome.statement.span):
+                    compile_registered(outcome.definition)
             if isinstance(outcome.statement, ast.Explain) and outcome.request is not None:
                 printed.append(explain_statement(outcome.statement.form, outcome.request, lambda: plan_of(catalog)))
     except CqlError as error:

@@ -24,7 +24,7 @@ def details(plan: Plan, operator: op.Operator) -> Iterator[str]:
             yield f"rows are chosen by a hash of their instants and values, with seed {operator.units.seed}"
             yield f"affects {', '.join(plan.users[operator.id])}; other queries read the source itself"
         case op.SelectiveJoin():
-            yield "rows look at the ages of the other window that match most; a few look at all, to learn which"
+            yield "rows look at the ages of the other window that match most, and a few at all of them, to learn which"
         case op.DualJoin():
             yield "rows that find fewest others do not look for them; they are found all the same"
         case op.KeepWindows() | op.Hold():
