@@ -166,9 +166,9 @@ def _units(stretch: Stretch, length: int) -> int:
 
 
 def cannot_shed(query: str) -> CqlError:
-    """Return the error that a query that is to lose something did not ask for that."""
-    hint = "WITH (shedding = 'window') asks for it"
-    return fail(Code.CANNOT_SHED, f"the query '{query}' does not shed anything", hint=hint)
+    """Return the error that a query that is to lose something did not ask for that, or loses rows of its own accord."""
+    hint = "WITH (shedding = 'auto') asks for it; joins that are short of memory lose what does not fit, no more"
+    return fail(Code.CANNOT_SHED, f"the query '{query}' does not shed anything by hand", hint=hint)
 
 
 def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listing:
@@ -182,10 +182,19 @@ def losses_listing(queries: Sequence[QueryDef], losses: Sequence[Loss]) -> Listi
         if level.policy == "none":
             continue
         latency = "off" if level.max_latency is None else f"{level.max_latency:g} s"
-        asked = (query.name, level.policy, str(level.max_gap), f"{level.weight:g}", latency)
         loss = by_query.get(query.name)
+        policy = f"auto: {_policy_of(loss)}" if level.policy == "auto" and loss is not None else level.policy
+        asked = (query.name, policy, str(level.max_gap), f"{level.weight:g}", latency)
         rows.append((*asked, *(_figures(loss) if loss else ("",) * len(happened))))
     return Listing((*asked_for, *happened), tuple(rows))
+
+
+def _policy_of(loss: Loss) -> str:
+    """Return the policy by which a query sheds that left the choice to us."""
+    if not loss.schedule:
+        return "prob"
+    known = {"selective": "selective", "dual": "dual", "rows": "random"}
+    return known.get(loss.schedule.split()[0], "window")
 
 
 def _figures(loss: Loss) -> tuple[str, ...]:

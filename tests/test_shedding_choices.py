@@ -297,3 +297,18 @@ def test_a_utility_survives_being_saved_and_is_explained() -> None:
     engine = cql.Engine(local=True)
     engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH (shedding = 'auto', utility = s.v * r.v + 1);")
     assert "selective-join (as much as time allows, utility (s.v * r.v) + 1)" in str(engine.execute("EXPLAIN ALL")[0])
+
+
+def test_show_shedding_says_what_auto_took() -> None:
+    engine = cql.Engine(local=True)
+    engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH (shedding = 'auto', utility = s.v - 50);")
+    engine.start()
+    engine.shed("q", 0.5)
+    for tick in range(30):
+        for name in ("s", "r"):
+            engine.push(name, [(0, value, tick) for value in (1, 2, 99)])
+    (listed,) = engine.execute("SHOW SHEDDING")
+    engine.stop()
+    loss = engine.query("q").shedding()
+    assert "auto: selective" in str(listed)
+    assert loss is not None and loss.recall is not None and 0 <= loss.recall <= 1, "less than nothing is nothing"
