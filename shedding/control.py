@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shedding.fitting import fitted
 
@@ -108,6 +108,8 @@ class Controller:
     """
 
     costs: Costs = field(default_factory=Costs)
+    least_kept: float = 1e-9
+    """What a row that is kept takes at least, whatever micro-batches seem to say."""
     suspended: frozenset[str] = frozenset()
     """Schedules that are off, because the gaps of their queries could not be kept."""
     _started: int = 0
@@ -121,7 +123,8 @@ class Controller:
         self._started += 1
         if batch.read and self._started > COLD:
             self._seen.append(batch)
-            self.costs = _robust(self._seen)
+            found = _robust(self._seen)
+            self.costs = replace(found, kept=max(found.kept, self.least_kept))
 
     def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
         """Return what each schedule should lose, with some load and if a micro-batch may take so many seconds."""
@@ -197,4 +200,4 @@ def _fitted(seen: Sequence[Observed]) -> Costs:
     guess = Costs()
     counts = [[1.0, batch.read, batch.kept] for batch in seen]
     fixed, read, kept = fitted(counts, [batch.seconds for batch in seen], [guess.fixed, guess.read, guess.kept])
-    return Costs(float(fixed), float(read), float(max(kept, 1e-9)))
+    return Costs(float(fixed), float(read), float(kept))

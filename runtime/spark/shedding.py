@@ -52,6 +52,9 @@ LAST_RESORT = 1e6
 USUAL_LOOKS = 40.0
 """How many rows are looked at for a row, as a unit of the work of joins."""
 
+LEAST_LOOKS = 5e-7
+"""How many seconds such a unit takes at least: as long as there is little to do, it cannot be told from nothing."""
+
 UNBOUNDED_LATENCY = 10.0
 """The delay of answers, in seconds, that is aimed at where nobody has said one."""
 
@@ -66,7 +69,7 @@ class Shedder:
         self._schedules = DecidedSchedules(plan)
         self._choices = Choices(plan)
         self._joins = list(self._choices.joins.values())
-        self._controller = Controller()
+        self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9)
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
         self._delay = _longest_delay(definitions, plan)
