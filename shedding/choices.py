@@ -26,7 +26,7 @@ CELLS = 20
 HALVES = 8.0
 """After how many micro-batches what joins counted weighs half."""
 
-LEAST_KEPT = 0.005
+LEAST_KEPT = 0.0005
 """With less of its work left to a join, it says nothing about how much it looks at."""
 
 MOST_EXCESS = 10.0
