@@ -129,11 +129,17 @@ DOUBLES += (1e16, 1e16 + 2, -1e16, 2.0**50, 2.0**50 + 0.25, 2.0**51 - 1, 1.5, 2.
 WORDS = ("a", "b", "c", "d", "ab", "longer than eight", "é")
 
 
+def double(rng: Random) -> float:
+    if rng.random() < 0.25:
+        return rng.choice(DOUBLES[:3])
+    return rng.choice(DOUBLES) if rng.random() < 0.5 else rng.randint(-20, 20) / 10
+
+
 def element(rng: Random, at: int) -> Element:
     values: list[Any] = [
         rng.randint(-4, 8) if rng.random() < 0.8 else rng.choice((-(2**31), 2**31 - 1)),
         rng.choice(NUMBERS),
-        rng.choice(DOUBLES) if rng.random() < 0.5 else rng.randint(-20, 20) / 10,
+        double(rng),
         Decimal(rng.randint(-5000, 5000)).scaleb(-3) if rng.random() < 0.8 else Decimal("99999999999999999.999"),
         rng.choice((" ", "\t")).join(rng.choice(WORDS) for _ in range(rng.randint(0, 5))),
         rng.randint(-8, 8) * 1_000_000,
