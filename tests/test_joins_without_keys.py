@@ -151,7 +151,7 @@ def random_data(rng: Random, rows: int = 40) -> dict[str, list[Element]]:
     data: dict[str, list[Element]] = {}
     for name in ("s", "r", "q"):
         at, elements = rng.randint(-3, 3), []
-        for _ in range(rng.randint(0, rows)):
+        for _ in range(rng.choice((0, 20, 30, rows))):
             at += rng.choice((0, 0, 1, 2))
             elements.append(element(rng, at))
         data[name] = elements
