@@ -1,10 +1,10 @@
-"""Indexes: from 64-bit codes of keys to the positions of rows in a store.
+"""Indexes: from 64-bit codes, of keys or of anything else that is looked for, to the positions of rows in a store.
 
 An entry is one integer: the first bits of a code, then the position of a row, counted from an origin. An index is a
 few sorted runs of entries, merged so that each is at least `GROWTH` times as long as the next. Codes are spread
 evenly, so their first bits tell nearly where in a run they are: a directory gives for each such prefix where its
 entries begin, and a probe looks at one short stretch of a run, whatever the run's length. As the last bits of codes
-are missing, what is found may have another key and is to be compared.
+are missing, what is found may have another code and is to be compared. A row may have any number of codes.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class CodeRuns:
             cut_bits = max(cut_bits, older.bits)
         self._runs.append(_run(np.concatenate(merged_codes), np.concatenate(merged_positions), cut_bits))
 
+    def reach_before(self, oldest: int) -> int:
+        """Return of how many positions before the oldest there may be entries."""
+        return sum(max(oldest - run.origin, 0) for run in self._runs)
+
     def forget_before(self, oldest: int) -> None:
         """Drop the entries of positions before the oldest."""
         runs, self._runs = self._runs, []
@@ -104,15 +108,12 @@ class CodeRuns:
 
         With bounds, entries outside the positions from `low` up to `high` may be left out.
         """
-        shift = np.uint64(max(len(codes) - 1, 1).bit_length())
-        packed = ((codes >> shift) << shift) | np.arange(len(codes), dtype=np.uint64)
-        packed.sort()
-        order = (packed & np.uint64((1 << int(shift)) - 1)).astype(np.int64)
+        order = _by_code(codes)
         sorted_codes = codes[order]
         bounds = None if low is None or high is None else (low[order], high[order])
         owners, positions = [], []
         for run in self._runs:
-            owner, at = _stretches(run, sorted_codes, bounds)
+            owner, at = expand_ranges(*_stretches(run, sorted_codes, bounds))
             entries = run.entries[at]
             same = (entries ^ sorted_codes[owner]) >> np.uint64(run.bits) == 0
             owners.append(owner[same])
@@ -121,9 +122,27 @@ class CodeRuns:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return order[np.concatenate(owners)], np.concatenate(positions)
 
+    def counts(self, codes: Codes, low: Ints, high: Ints) -> Ints:
+        """Return how many entries have to be looked at to find those of each code within bounds."""
+        order = _by_code(codes)
+        total = np.zeros(len(codes), np.int64)
+        for run in self._runs:
+            total += _stretches(run, codes[order], (low[order], high[order]))[1]
+        counts = np.empty(len(codes), np.int64)
+        counts[order] = total
+        return counts
+
+
+def _by_code(codes: Codes) -> Ints:
+    """Return the places of codes in about ascending order: what is looked for one after the other is close together."""
+    shift = np.uint64(max(len(codes) - 1, 1).bit_length())
+    packed = ((codes >> shift) << shift) | np.arange(len(codes), dtype=np.uint64)
+    packed.sort()
+    return (packed & np.uint64((1 << int(shift)) - 1)).astype(np.int64)
+
 
 def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
-    """Return the entries of a run that may have each code."""
+    """Return where in a run the entries begin that may have each code, and how many there are."""
     prefix = (codes >> np.uint64(run.prefix_shift)).view(np.int64)
     first = run.directory[prefix].astype(np.int64)
     last = run.directory[prefix + 1].astype(np.int64)
@@ -132,7 +151,7 @@ def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tup
         low, high = (0, None) if bounds is None else (bounds[0][long], bounds[1][long])
         first[long] = _entry_place(run, codes[long], low)
         last[long] = _entry_place(run, codes[long], high)
-    return expand_ranges(first, np.maximum(last - first, 0))
+    return first, np.maximum(last - first, 0)
 
 
 def _entry_place(run: _Run, codes: Codes, positions: Ints | int | None) -> Ints:

@@ -1,4 +1,4 @@
-"""Matching: pairs of rows of several inputs with equal keys, for as long as both are there.
+"""Matching: pairs of rows of several inputs with equal keys, or of two without keys, for as long as both are there.
 
 The law: a join is linear in each input, so a new row contributes its pairs with everything that the other inputs
 have brought so far, weights multiplied, during the time that the lifetimes have in common. Each pair is found once,
@@ -7,23 +7,23 @@ when the later of its rows comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from runtime.batch import ChangeBatch, Columns, Ints, Mask, concat_columns, take
-from runtime.rows import Codes, equal_rows, expand_ranges, row_codes, valid_rows
-from runtime.stores import KeysOf, Stub
+from runtime.looking import MOST_CANDIDATES, Look, Lookup, Pairs, pairs_found
+from runtime.narrowing import Narrowing
+from runtime.rows import Codes, equal_rows, row_codes, valid_rows
+from runtime.stores import KeysOf, Stub, by_keys
 
 Holds = Callable[[Columns, int], Mask]
 
 _UNUSED = pa.nulls(0)
 """Stands for a column that nobody looks at."""
-
-MOST_CANDIDATES = 1 << 20
-"""How many pairs are looked at in one go."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Side:
 
     def __post_init__(self) -> None:
         if self.keys_of is not None:
-            self.stub.store.index(self.index, self.keys_of)
+            self.stub.store.index(self.index, by_keys(self.keys_of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,18 @@ class Matches:
 
 
 class Matcher:
-    """Finds the matches of new rows of one input with the rows of all others."""
+    """Finds the matches of new rows of one input with the rows of all others.
 
-    def __init__(self, sides: Sequence[Side], residual: Residual | None) -> None:
+    Without keys there are two inputs; if there is a `narrowing`, it says what can match.
+    """
+
+    def __init__(self, sides: Sequence[Side], residual: Residual | None, narrowing: Narrowing | None = None) -> None:
         self.sides = sides
         self.residual = residual
+        self.narrowing = narrowing
+        if narrowing is not None:
+            for side, name, entries_of in zip(sides, narrowing.names, narrowing.stored, strict=True):
+                side.stub.store.index(name, entries_of)
 
     def matches(self, port: int, batch: ChangeBatch) -> list[Matches]:
         """Return what new rows of an input match, in pieces of limited size."""
@@ -74,55 +81,51 @@ class Matcher:
             return []
         rows = np.arange(len(batch))
         if side.keys_of is None:
-            return self._pieces(port, batch, rows, None, ())
+            return self._all_matches(port, batch, rows, None, ())
         keys = side.keys_of(batch.columns, len(batch))
         valid = valid_rows(keys)
         if valid is not None:
             rows = np.flatnonzero(valid)
             keys = take(keys, rows)
-        return self._pieces(port, batch, rows, row_codes(keys, len(rows)).codes, keys)
+        return self._all_matches(port, batch, rows, row_codes(keys, len(rows)).codes, keys)
 
-    def _pieces(self, port: int, batch: ChangeBatch, rows: Ints, codes: Codes | None, keys: Columns) -> list[Matches]:
-        step = len(rows) if codes is not None else max(MOST_CANDIDATES // max(self.most_candidates(port), 1), 1)
-        found = []
-        for first in range(0, len(rows), max(step, 1)):
-            piece = slice(first, first + step)
-            part = Matches(
-                rows[piece],
-                (),
-                batch.start[rows[piece]],
-                batch.ends[rows[piece]],
-                None if batch.weight is None else batch.weight[rows[piece]],
-            )
-            own_keys = tuple(key.slice(first, step) for key in keys)
-            found.append(self._with_all_others(port, batch, part, None if codes is None else codes[piece], own_keys))
-        return [part for part in found if len(part.owner)]
+    def _all_matches(
+        self, port: int, batch: ChangeBatch, rows: Ints, codes: Codes | None, keys: Columns
+    ) -> list[Matches]:
+        weight = None if batch.weight is None else batch.weight[rows]
+        part = Matches(rows, (), batch.start[rows], batch.ends[rows], weight)
+        found = self._with_others(port, batch, part, codes, keys, np.arange(len(rows)))
+        return [each for each in found if len(each.owner)]
 
-    def _with_all_others(
-        self, port: int, batch: ChangeBatch, part: Matches, codes: Codes | None, keys: Columns
-    ) -> Matches:
-        at_key = np.arange(len(part.owner))
-        is_scan = codes is None and len(self.sides) == 2
-        for at, side in enumerate(self.sides):
-            if at == port:
-                part = replace(part, columns=(*part.columns, ()))
-                continue
-            own_codes = None if codes is None else codes[at_key]
-            owner, positions = self.candidates(port, side, part, own_codes)
-            if is_scan:
-                owner, positions = self._satisfying(port, batch, part, owner, positions)
-            part, chosen = _joined(part, side, owner, positions, take(keys, at_key) if codes is not None else None)
-            at_key = at_key[chosen]
+    def _with_others(
+        self, port: int, batch: ChangeBatch, part: Matches, codes: Codes | None, keys: Columns, at_key: Ints
+    ) -> Iterator[Matches]:
+        """Yield partial matches extended by rows of the inputs that they lack; `at_key` is where their keys are."""
+        at = len(part.columns)
+        if at == len(self.sides):
+            yield self._whole(port, batch, part, codes is None)
+        elif at == port:
+            part = replace(part, columns=(*part.columns, ()))
+            yield from self._with_others(port, batch, part, codes, keys, at_key)
+        else:
+            side = self.sides[at]
+            own_keys = None if codes is None else take(keys, at_key)
+            for owner, positions in self.candidates(port, batch, side, part, None if codes is None else codes[at_key]):
+                if codes is None:
+                    owner, positions = self._satisfying(port, batch, part, owner, positions)
+                more, chosen = _joined(part, side, owner, positions, own_keys)
+                yield from self._with_others(port, batch, more, codes, keys, at_key[chosen])
+
+    def _whole(self, port: int, batch: ChangeBatch, part: Matches, is_tested: bool) -> Matches:
+        """Return matches with the columns of the batch, and without those that do not satisfy the residual."""
         own = take(batch.columns, part.owner)
         columns = tuple(own if at == port else each for at, each in enumerate(part.columns))
         whole = replace(part, columns=columns)
-        if self.residual is None or is_scan or not len(part.owner):
+        if self.residual is None or is_tested or not len(part.owner):
             return whole
         return _chosen(whole, np.flatnonzero(self.residual.holds(sum(columns, ()), len(part.owner))))
 
-    def _satisfying(
-        self, port: int, batch: ChangeBatch, part: Matches, owner: Ints, positions: Ints
-    ) -> tuple[Ints, Ints]:
+    def _satisfying(self, port: int, batch: ChangeBatch, part: Matches, owner: Ints, positions: Ints) -> Pairs:
         """Return those of many candidates that match, without looking at columns that do not matter for that."""
         side = self.sides[1 - port]
         start, end = side.stub.lifetimes(positions)
@@ -145,15 +148,25 @@ class Matcher:
         holds = np.flatnonzero(self.residual.holds(tuple(columns), len(owner)))
         return owner[holds], positions[holds]
 
-    def most_candidates(self, port: int) -> int:
-        """Return how many rows of another input a row without keys may be compared with."""
-        return max(len(side.stub.store) for at, side in enumerate(self.sides) if at != port)
-
-    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
-        """Return pairs of partial matches and rows of one more input that may match: which, and their positions."""
+    def candidates(
+        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+    ) -> Iterator[Pairs]:
+        """Yield pairs of partial matches and rows of one more input that may match: which, and their positions."""
         if codes is None:
-            return _everything(part, side.stub)
-        return side.stub.find(side.index, codes, part.start, part.end)
+            yield from pairs_found(self.looks(port, side, part), self._lookup(port, batch, side))
+        else:
+            yield side.stub.find(side.index, codes, part.start, part.end)
+
+    def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
+        """Yield which rows of the other input may be there at the same time, if there are no keys."""
+        return _everything(part, side.stub)
+
+    def _lookup(self, port: int, batch: ChangeBatch, side: Side) -> Lookup | None:
+        narrowing = self.narrowing
+        if narrowing is None:
+            return None
+        sought = partial(narrowing.sought[port], batch.columns, len(batch))
+        return Lookup(side.stub.store, narrowing.names[1 - port], sought, len(batch), narrowing.least)
 
 
 def _joined(part: Matches, side: Side, owner: Ints, positions: Ints, keys: Columns | None) -> tuple[Matches, Ints]:
@@ -180,15 +193,24 @@ def _joined(part: Matches, side: Side, owner: Ints, positions: Ints, keys: Colum
     return Matches(part.owner[owner], (*before, rows), start, end, weight, positions), owner
 
 
-def _everything(part: Matches, stub: Stub) -> tuple[Ints, Ints]:
-    """Return all pairs of partial matches and rows that are alive at some time in common."""
+def _everything(part: Matches, stub: Stub) -> Iterator[Look]:
+    """Yield what is alive at some time in common with partial matches.
+
+    Where it is not known which stretch of a store that is, a few rows at a time are compared with all that is alive
+    while they are.
+    """
+    low, high = stub.rule.bounds(stub.store, stub.told, part.start, part.end)
+    if low is not None and high is not None:
+        first, last = np.maximum(low, stub.store.base), np.minimum(high, stub.seen)
+        yield Look(np.arange(len(part.owner)), first, last)
+        return
     positions = np.arange(stub.store.base, stub.seen)
-    if len(part.owner) and len(positions):
-        start, end = stub.lifetimes(positions)
-        positions = positions[(end > part.start.min()) & (start < part.end.max())]
-    count = np.full(len(part.owner), len(positions), np.int64)
-    owner, at = expand_ranges(np.zeros(len(part.owner), np.int64), count)
-    return owner, positions[at]
+    start, end = stub.lifetimes(positions)
+    step = max(MOST_CANDIDATES // max(len(positions), 1), 1)
+    for begin in range(0, len(part.owner), step):
+        rows = np.arange(begin, min(begin + step, len(part.owner)))
+        among = positions[(end > part.start[rows].min()) & (start < part.end[rows].max())]
+        yield Look(rows, np.full(len(rows), stub.store.base), np.full(len(rows), stub.seen), among)
 
 
 def _chosen(part: Matches, at: Ints) -> Matches:

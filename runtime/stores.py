@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,17 @@ from runtime.rows import Codes, distinct_rows, remaining, row_codes, valid_rows
 
 KeysOf = Callable[[Columns, int], Columns]
 """Computes the key columns of rows."""
+
+
+class Entries(NamedTuple):
+    """Codes of rows, and which row each is of, in ascending order: any number of codes for each row."""
+
+    codes: Codes
+    rows: Ints
+
+
+EntriesOf = Callable[[Columns, int], Entries]
+"""Computes the codes of rows."""
 
 _FEWEST = 4096
 MOST_PARTS = 16
@@ -181,10 +192,10 @@ class Store:
         self._stubs.append(made)
         return made
 
-    def index(self, name: str, keys_of: KeysOf) -> None:
-        """See to it that rows can be found by some keys."""
+    def index(self, name: str, entries_of: EntriesOf) -> None:
+        """See to it that rows can be found by some codes; who uses the same name means the same codes."""
         if name not in self._indexes:
-            self._indexes[name] = _StoreIndex(keys_of)
+            self._indexes[name] = _StoreIndex(entries_of)
 
     def append(self, columns: Columns, start: Ints, end: Ints | None, weight: Ints | None) -> None:
         """Add rows at the end."""
@@ -232,14 +243,21 @@ class Store:
         return concat_columns(cut) if cut else tuple(pa.nulls(0, each) for each in self.types)
 
     def find(self, index: str, codes: Codes, low: Ints | None, high: Ints | None) -> tuple[Ints, Ints]:
-        """Return pairs (which of the codes, position of a row whose key may have it), perhaps within bounds."""
-        found = self._indexes[index]
-        found.extend(self)
-        owner, positions = found.runs.find(codes, low, high)
+        """Return pairs (which of the codes, position of a row that may have it), perhaps within bounds."""
+        owner, positions = self._extended(index).find(codes, low, high)
         if self.base:
             kept = positions >= self.base
             owner, positions = owner[kept], positions[kept]
         return owner, positions
+
+    def counts(self, index: str, codes: Codes, low: Ints, high: Ints) -> Ints:
+        """Return how many entries of an index have to be looked at to find the rows of each code within bounds."""
+        return self._extended(index).counts(codes, low, high)
+
+    def _extended(self, index: str) -> CodeRuns:
+        found = self._indexes[index]
+        found.extend(self)
+        return found.runs
 
     # Forgetting
 
@@ -330,11 +348,25 @@ class Store:
         self._next_name = self._written = max(map(int, chunks), default=-1) + 1
 
 
-class _StoreIndex:
-    """An index of a store by some keys, made when it is asked for; rows with a NULL key are not in it."""
+def by_keys(keys_of: KeysOf) -> EntriesOf:
+    """Return what gives each row the code of its keys; rows with a NULL key have none."""
 
-    def __init__(self, keys_of: KeysOf) -> None:
-        self._keys_of = keys_of
+    def entries(columns: Columns, length: int) -> Entries:
+        keys = keys_of(columns, length)
+        valid = valid_rows(keys)
+        codes = row_codes(keys, length).codes
+        if valid is None:
+            return Entries(codes, np.arange(length))
+        return Entries(codes[valid], np.flatnonzero(valid))
+
+    return entries
+
+
+class _StoreIndex:
+    """An index of a store by some codes, made when it is asked for."""
+
+    def __init__(self, entries_of: EntriesOf) -> None:
+        self._entries_of = entries_of
         self.runs = CodeRuns()
         self._indexed = 0
 
@@ -348,14 +380,9 @@ class _StoreIndex:
         first = max(self._indexed, store.base)
         if first == store.length:
             return
-        positions = np.arange(first, store.length)
-        keys = self._keys_of(store.rows_since(first), len(positions))
-        valid = valid_rows(keys)
-        codes = row_codes(keys, len(positions)).codes
-        if valid is not None:
-            codes, positions = codes[valid], positions[valid]
-        self.runs.add(codes, positions, store.base)
-        if len(self.runs) > len(store) + len(store) // 4 + _FEWEST:
+        codes, rows = self._entries_of(store.rows_since(first), store.length - first)
+        self.runs.add(codes, rows + first, store.base)
+        if self.runs.reach_before(store.base) > len(store) // 4 + _FEWEST:
             self.runs.forget_before(store.base)
         self._indexed = store.length
 

@@ -120,6 +120,7 @@ SMALL = {
     "runtime.grouping": {"_FEWEST": 1},
     "runtime.stores": {"_FEWEST": 1, "MOST_PARTS": 2},
     "runtime.indexes": {"GROWTH": 1, "_LONG_STRETCH": 1},
+    "runtime.looking": {"MOST_CANDIDATES": 4, "ENTRY_COST": 0, "_FEWEST": 1, "_DENSE": 2},
     "runtime.matching": {"MOST_CANDIDATES": 4},
     "runtime.inputs": {"_SMALL": 2},
     "runtime.runs": {

@@ -17,7 +17,7 @@ from runtime.batch import FOREVER, ChangeBatch, Columns
 from runtime.indexes import CodeRuns
 from runtime.rows import row_codes
 from runtime.slots import SlotTable
-from runtime.stores import GrowingInts, RangeEnds, RowsEnds, Store, StoredEnds, Stub
+from runtime.stores import GrowingInts, RangeEnds, RowsEnds, Store, StoredEnds, Stub, by_keys
 from tests.engine_cases import clashing_codes, small_limits
 from tests.random_queries import first_seed
 
@@ -131,7 +131,7 @@ def test_whoever_comes_first_appends_and_the_others_find_the_rows_there() -> Non
 
 def test_a_stub_does_not_show_what_it_has_not_seen() -> None:
     store, (first, second, _) = log(3)
-    store.index("k", first_column)
+    store.index("k", by_keys(first_column))
     first.append(columns([7, 7]), ints([1, 2]), None, None)
     second.append(columns([7]), ints([1]), None, None)
     codes = row_codes(columns([7])[:1], 1).codes
@@ -196,7 +196,7 @@ def test_stubs_of_different_progress_see_their_rows_of_a_relation(tidiness: None
     for seed in SEEDS:
         rng = Random(seed)
         store = Store(TYPES, is_log=False)
-        store.index("k", first_column)
+        store.index("k", by_keys(first_column))
         stubs = [store.stub(StoredEnds()) for _ in range(2)]
         log, places = [], [0, 0]
         for now in range(0, 120, 4):

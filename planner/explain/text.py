@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cql import bound
 from cql.intervals import TimeDomain, Unit
 from planner import operators as op
+from planner.conditions import condition_text, index_condition
 from planner.costs import ASSUMED_RATE, estimate
 from planner.explain.headlines import headline, route_text
 from planner.explain.shedding import details
@@ -84,9 +85,18 @@ def _tree(
 
 def _synopsis(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
     names = op.output_names(plan.by_id[operator.inputs[synopsis.input].operator])
-    index = ", ".join(expression_text(key, names) for key in synopsis.index)
+    index = ", ".join(expression_text(key, names) for key in synopsis.index) or _other_index(plan, operator, synopsis)
     found = f", index on {index}" if index else ""
     return f"synopsis {synopsis.role}: {synopsis.holds}{found}; leave {synopsis.expiry}; in {synopsis.store}"
+
+
+def _other_index(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
+    """Return what a join without equal keys finds rows by, if there is anything."""
+    if not isinstance(operator, op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin) or operator.left_keys:
+        return ""
+    names = [op.output_names(plan.by_id[edge.operator]) for edge in operator.inputs]
+    condition = index_condition(operator.residual, len(names[0]))
+    return "" if condition is None else condition_text(condition, synopsis.input, names[synopsis.input])
 
 
 def _stores(plan: Plan) -> Iterator[str]:

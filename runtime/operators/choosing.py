@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 from planner import operators as op
 from runtime.batch import ChangeBatch, Columns, Ints, Mask, empty_batch
 from runtime.chunks import Chunks, Delta
-from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch
+from runtime.looking import Look, Pairs
+from runtime.matching import Matcher, Matches, Side, pairs_batch
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import InnerJoin
-from runtime.rows import Codes, expand_ranges, row_codes
+from runtime.rows import Codes, row_codes
 from shedding.choices import CELLS, MOST_MATCHES, Cutoff, Selections
 from shedding.schedule import coins
 from shedding.selective import Counts, Selection, compared, edges, matched
@@ -55,50 +56,11 @@ class _Rows:
         return _Rows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """Which rows of a batch look at which stretch of the stored rows, or at some of these only."""
-
-    rows: Ints
-    first: Ints
-    last: Ints
-    """Up to which it goes, not including it."""
-    among: Ints | None = None
-    """The places of the stored rows that count."""
-
-    def size(self) -> int:
-        """Return how many stored rows are looked at in all."""
-        first, last = self._places()
-        return int((last - first).sum())
-
-    def pairs(self) -> tuple[Ints, Ints]:
-        """Return all pairs of a row and the place of a stored row."""
-        first, last = self._places()
-        owner, at = expand_ranges(first, last - first)
-        return self.rows[owner], at if self.among is None else self.among[at]
-
-    def _places(self) -> tuple[Ints, Ints]:
-        if self.among is None:
-            return self.first, np.maximum(self.last, self.first)
-        first = np.searchsorted(self.among, self.first)
-        return first, np.maximum(np.searchsorted(self.among, self.last), first)
-
-    def found(self, side: Side, codes: Codes) -> tuple[Ints, Ints]:
-        """Return the pairs whose keys may be equal."""
-        store = side.stub.store
-        low, high = self.first + store.base, self.last + store.base
-        owner, positions = store.find(side.index, codes[self.rows], low, high)
-        kept = (positions >= low[owner]) & (positions < high[owner])
-        if self.among is not None:
-            kept &= np.isin(positions - store.base, self.among)
-        return self.rows[owner[kept]], positions[kept] - store.base
-
-
 class _SelectiveMatcher(Matcher):
     """Finds candidates among the ages that are selected."""
 
-    def __init__(self, sides: Sequence[Side], residual: Residual | None, windows: tuple[int, int]) -> None:
-        super().__init__(sides, residual)
+    def __init__(self, exact: Matcher, windows: tuple[int, int]) -> None:
+        super().__init__(exact.sides, exact.residual, exact.narrowing)
         self._windows = windows
         self.looked = self.total = 0
         """How many stored rows were looked at, and how many an exact join would have looked at."""
@@ -108,58 +70,71 @@ class _SelectiveMatcher(Matcher):
         self._own, self._stored, self._selections = own, stored, selections.of_window
         self._is_exact = selections.are_everything(self._windows)
 
-    def most_candidates(self, port: int) -> int:
-        shares = [
-            each.sampling + sum(ages.end - ages.least for ages in each.ages) / window
-            for side, window in zip(self._selections, self._windows, strict=True)
-            for each in side
-        ]
-        return max(1, round(min(1.0, max(shares)) * super().most_candidates(port)))
+    def candidates(
+        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+    ) -> Iterator[Pairs]:
+        if codes is None or self._is_exact:
+            if self._is_exact:
+                self._count_everything(port, part)
+            yield from super().candidates(port, batch, side, part, codes)
+        else:
+            owners, positions = zip(*(_found(look, side, codes) for look in self.looks(port, side, part)), strict=True)
+            yield np.concatenate(owners), np.concatenate(positions)
 
-    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
+    def _count_everything(self, port: int, part: Matches) -> None:
+        instants = self._own.instants[part.owner]
+        first = np.searchsorted(self._stored.instants, instants - self._windows[1 - port], side="right")
+        last = np.searchsorted(self._stored.instants, instants + self._windows[port])
+        everything = int((last - first).sum())
+        self.looked, self.total = self.looked + everything, self.total + everything
+
+    def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
+        if self._is_exact:
+            yield from super().looks(port, side, part)
+            return
         instants = self._own.instants[part.owner]
         # Of two rows of one instant, that of the second input is the later one.
         begin = np.searchsorted(self._stored.instants, instants, side="right" if port else "left")
-        if self._is_exact:
-            first = np.searchsorted(self._stored.instants, instants - self._windows[1 - port], side="right")
-            last = np.searchsorted(self._stored.instants, instants + self._windows[port])
-            everything = int((last - first).sum())
-            self.looked, self.total = self.looked + everything, self.total + everything
-            return super().candidates(port, side, part, codes)
-        requests = [*self._looking(port, part.owner, begin), *self._looked_at(port, instants, begin)]
-        self.looked += sum(request.size() for request in requests)
-        found = [request.pairs() if codes is None else request.found(side, codes) for request in requests]
-        owners, places = zip(*found, strict=True)
-        return np.concatenate(owners), np.concatenate(places) + side.stub.store.base
+        base = side.stub.store.base
+        for look in (*self._looking(port, part.owner, begin), *self._looked_at(port, instants, begin)):
+            self.looked += int(look.sizes().sum())
+            yield look.moved(base)
 
-    def _looking(self, port: int, rows: Ints, begin: Ints) -> Iterator[_Request]:
-        """Yield what rows look at among those before them: up to where the later ones begin."""
+    def _looking(self, port: int, rows: Ints, begin: Ints) -> Iterator[Look]:
+        """Yield what rows look at among those before them, by places: up to where the later ones begin."""
         own, stored, instants = self._own, self._stored.instants, self._own.instants[rows]
         first = np.searchsorted(stored, instants - self._windows[1 - port], side="right")
         self.total += int((begin - first).sum())
         full = np.flatnonzero(own.is_full[rows])
-        yield _Request(full, first[full], begin[full])
+        yield Look(full, first[full], begin[full])
         for type_, selection in enumerate(self._selections[1 - port]):
             selective = np.flatnonzero(~own.is_full[rows] & (own.types[rows] == type_))
             for ages in selection.ages if len(selective) else ():
                 at = instants[selective]
                 last = np.searchsorted(stored, at - ages.least, side="right") if ages.least else begin[selective]
-                yield _Request(selective, np.searchsorted(stored, at - ages.end, side="right"), last)
+                yield Look(selective, np.searchsorted(stored, at - ages.end, side="right"), last)
 
-    def _looked_at(self, port: int, instants: Ints, begin: Ints) -> Iterator[_Request]:
-        """Yield which later ones of the stored rows look at rows."""
+    def _looked_at(self, port: int, instants: Ints, begin: Ints) -> Iterator[Look]:
+        """Yield which later ones of the stored rows look at rows, by places."""
         stored = self._stored
         if (begin == len(stored.instants)).all():
             return
         every = np.arange(len(instants))
         last = np.searchsorted(stored.instants, instants + self._windows[port])
         self.total += int((last - begin).sum())
-        yield _Request(every, begin, last, np.flatnonzero(stored.is_full))
+        yield Look(every, begin, last, np.flatnonzero(stored.is_full))
         for type_, selection in enumerate(self._selections[port]):
             among = np.flatnonzero(~stored.is_full & (stored.types == type_))
             for ages in selection.ages if len(among) else ():
                 first = np.searchsorted(stored.instants, instants + ages.least) if ages.least else begin
-                yield _Request(every, first, np.searchsorted(stored.instants, instants + ages.end), among)
+                yield Look(every, first, np.searchsorted(stored.instants, instants + ages.end), among)
+
+
+def _found(look: Look, side: Side, codes: Codes) -> Pairs:
+    """Return the pairs whose keys may be equal."""
+    owner, positions = side.stub.store.find(side.index, codes[look.rows], look.first, look.last)
+    kept = look.includes(owner, positions)
+    return look.rows[owner[kept]], positions[kept]
 
 
 class SelectiveJoin(InnerJoin):
@@ -170,7 +145,7 @@ class SelectiveJoin(InnerJoin):
 
     def __init__(self, node: op.SelectiveJoin, context: Context) -> None:
         super().__init__(node, context)
-        self.matcher = _SelectiveMatcher(self.matcher.sides, self.matcher.residual, node.windows)
+        self.matcher = _SelectiveMatcher(self.matcher, node.windows)
         self._types_of = [evaluate_all(own, context.functions) for own in node.types]
         self._worth = None if node.utility is None else evaluate_all([node.utility], context.functions)
         self._borders = [edges(length - 1, CELLS) for length in node.windows]
@@ -284,7 +259,9 @@ class _SkippingMatcher(Matcher):
         later = np.searchsorted(store.start.values, arrived, side="right" if port else "left")
         self._later = later + store.base
 
-    def candidates(self, port: int, side: Side, part: Matches, codes: Codes | None) -> tuple[Ints, Ints]:
+    def candidates(
+        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+    ) -> Iterator[Pairs]:
         assert codes is not None
         later, skips = self._later[part.owner], self._skips[part.owner]
         looking, still = np.flatnonzero(~skips), np.flatnonzero(skips)
@@ -295,7 +272,7 @@ class _SkippingMatcher(Matcher):
         owner = np.concatenate((looking[owner], still[found_by[inside]]))
         positions = np.concatenate((positions, found_at[inside]))
         kept = (positions < later[owner]) | ~np.isin(positions, self.skipped[1 - port])
-        return owner[kept], positions[kept]
+        yield owner[kept], positions[kept]
 
 
 class _KeyCounts:

@@ -16,11 +16,13 @@ import pyarrow as pa
 from cql.bound import ColumnRef, walk
 from planner import operators as op
 from planner.codec import ExprField
+from planner.conditions import index_condition
 from runtime.agenda import Agenda
 from runtime.batch import ChangeBatch, Columns, empty_batch
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
 from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch
+from runtime.narrowing import Narrowing, narrowing
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import (
     FIRST,
@@ -53,7 +55,7 @@ def _matcher(
     context: Context, stubs: Sequence[Stub], keys: Sequence[Sequence[ExprField]], residual: ExprField | None
 ) -> Matcher:
     sides = [_side(context, stub, own, _index_name(own)) for stub, own in zip(stubs, keys, strict=True)]
-    return Matcher(sides, residual_of(residual, context))
+    return Matcher(sides, residual_of(residual, context), None if any(keys) else _narrowing(context, stubs, residual))
 
 
 def residual_of(condition: ExprField | None, context: Context) -> Residual | None:
@@ -62,6 +64,14 @@ def residual_of(condition: ExprField | None, context: Context) -> Residual | Non
         return None
     columns = frozenset(part.index for part in walk(condition) if isinstance(part, ColumnRef))
     return Residual(compile_predicate([condition], context.functions), columns)
+
+
+def _narrowing(context: Context, stubs: Sequence[Stub], residual: ExprField | None) -> Narrowing | None:
+    condition = index_condition(residual, len(stubs[0].store.types))
+    if condition is None:
+        return None
+    values = [evaluate_all([each], context.functions) for each in (condition.left, condition.right)]
+    return narrowing(condition, values)
 
 
 class _Join(Operator):

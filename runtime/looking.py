@@ -1,0 +1,175 @@
+"""Looking: which stored rows new rows are compared with in joins without equal keys, and how they are got at.
+
+A row looks at a stretch of what is stored. If an index narrows that down, it costs as much as the entries of the index
+that are looked at, and otherwise as much as the stretch is long: for each row the cheaper way is taken. All pairs that
+satisfy the join's condition are found either way, each once; whoever asks tests the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.batch import Ints, Mask
+from runtime.rows import Codes, changes, expand_ranges
+from runtime.stores import Entries, Store
+
+Pairs = tuple[Ints, Ints]
+"""New rows, and the positions of stored rows."""
+
+MOST_CANDIDATES = 1 << 20
+"""How many pairs are looked at in one go."""
+
+ENTRY_COST = 2
+"""How many comparisons an entry of an index costs: it is got at, and counted with the others of its pair."""
+
+_FEWEST = 128
+"""Stretches that are shorter are not worth an index."""
+
+_DENSE = 8
+"""Up to how many rows of a stretch there may be for each entry so that those of pairs are counted in an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which new rows look at which stretch of the stored rows, or at some of these only."""
+
+    rows: Ints
+    first: Ints
+    last: Ints
+    """Up to which position it goes, not including it."""
+    among: Ints | None = None
+    """The positions that count, ascending."""
+
+    def sizes(self) -> Ints:
+        """Return how many stored rows each row looks at."""
+        first, last = self._places()
+        return last - first
+
+    def pairs(self) -> Pairs:
+        """Return all pairs."""
+        first, last = self._places()
+        owner, at = expand_ranges(first, last - first)
+        return self.rows[owner], at if self.among is None else self.among[at]
+
+    def part(self, at: Ints) -> Look:
+        """Return what some of the rows look at."""
+        return Look(self.rows[at], self.first[at], self.last[at], self.among)
+
+    def moved(self, by: int) -> Look:
+        """Return the same with positions that count from elsewhere."""
+        return Look(self.rows, self.first + by, self.last + by, None if self.among is None else self.among + by)
+
+    def includes(self, owner: Ints, positions: Ints) -> Mask:
+        """Tell which pairs, given by the place of the row here, are looked at."""
+        inside: Mask = (positions >= self.first[owner]) & (positions < self.last[owner])
+        if self.among is not None:
+            at = np.searchsorted(self.among, positions)
+            inside &= np.append(self.among, -1)[at] == positions
+        return inside
+
+    def _places(self) -> tuple[Ints, Ints]:
+        if self.among is None:
+            return self.first, np.maximum(self.last, self.first)
+        first = np.searchsorted(self.among, self.first)
+        return first, np.maximum(np.searchsorted(self.among, self.last), first)
+
+
+@dataclass(slots=True)
+class Lookup:
+    """What new rows look for in an index of a store: codes, of which they share at least so many with what they find.
+
+    The codes are computed when they are needed.
+    """
+
+    store: Store
+    index: str
+    sought: Callable[[], Entries]
+    length: int
+    least: int
+    _codes: tuple[Entries, Ints] | None = field(default=None, init=False)
+
+    def counts(self, look: Look) -> Ints:
+        """Return how many entries are looked at for each row."""
+        owner, codes = self._of(look.rows)
+        counts = self.store.counts(self.index, codes, look.first[owner], look.last[owner])
+        return np.bincount(owner, counts, len(look.rows)).astype(np.int64)
+
+    def pairs(self, look: Look) -> Pairs:
+        """Return the pairs that share enough codes."""
+        by_code, codes = self._of(look.rows)
+        found, positions = self.store.find(self.index, codes, look.first[by_code], look.last[by_code])
+        owner = by_code[found]
+        kept = np.flatnonzero(look.includes(owner, positions))
+        owner, positions = _shared(look, owner[kept], positions[kept], self.least)
+        return look.rows[owner], positions
+
+    def _of(self, rows: Ints) -> tuple[Ints, Codes]:
+        """Return the codes of some rows, and which of these each is of."""
+        if self._codes is None:
+            entries = self.sought()
+            self._codes = entries, np.searchsorted(entries.rows, np.arange(self.length + 1))
+        entries, first = self._codes
+        owner, at = expand_ranges(first[rows], first[rows + 1] - first[rows])
+        return owner, entries.codes[at]
+
+
+def _shared(look: Look, owner: Ints, positions: Ints, least: int) -> Pairs:
+    """Return the pairs that occur so many times or more, each once."""
+    widths = np.maximum(look.last - look.first, 0)
+    begin = np.cumsum(widths) - widths
+    total = int(widths.sum())
+    key = begin[owner] + positions - look.first[owner]
+    if total <= _DENSE * len(key):
+        key = np.flatnonzero(np.bincount(key, minlength=total) >= least)
+    else:
+        key.sort()
+        starts = np.flatnonzero(changes(key))
+        key = key[starts[np.diff(np.append(starts, len(key))) >= least]]
+    owner = np.searchsorted(begin, key, side="right") - 1
+    return owner, key - begin[owner] + look.first[owner]
+
+
+def pairs_found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
+    """Yield what rows look at, in pieces of limited size, as far as an index does not rule it out."""
+    pieces: list[Pairs] = []
+    size = 0
+    for owner, positions in _found(looks, lookup):
+        if pieces and size + len(owner) > MOST_CANDIDATES:
+            yield _together(pieces)
+            pieces, size = [], 0
+        pieces.append((owner, positions))
+        size += len(owner)
+    if pieces:
+        yield _together(pieces)
+
+
+def _together(pieces: list[Pairs]) -> Pairs:
+    owners, positions = zip(*pieces, strict=True)
+    return np.concatenate(owners), np.concatenate(positions)
+
+
+def _found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
+    for look in looks:
+        sizes = look.sizes()
+        indexed = np.zeros(len(sizes), np.bool_)
+        if lookup is not None and len(sizes) and sizes.max() >= _FEWEST:
+            counts = lookup.counts(look)
+            indexed = ENTRY_COST * counts < sizes
+            for piece in _pieces(np.flatnonzero(indexed), counts):
+                yield lookup.pairs(look.part(piece))
+        for piece in _pieces(np.flatnonzero(~indexed), sizes):
+            yield look.part(piece).pairs()
+
+
+def _pieces(rows: Ints, sizes: Ints) -> Iterator[Ints]:
+    """Yield some rows in pieces of limited size, each of one row at least."""
+    through = np.cumsum(sizes[rows])
+    start = 0
+    while start < len(rows):
+        before = through[start] - sizes[rows[start]]
+        end = max(int(np.searchsorted(through, before + MOST_CANDIDATES, side="right")), start + 1)
+        yield rows[start:end]
+        start = end
