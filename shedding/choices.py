@@ -26,9 +26,6 @@ CELLS = 20
 HALVES = 8.0
 """After how many micro-batches what joins counted weighs half."""
 
-LEAST_KEPT = 0.0005
-"""With less of its work left to a join, it says nothing about how much it looks at."""
-
 MOST_EXCESS = 10.0
 """How many times as much, or as little, as was meant to be is taken to be looked at, at most."""
 
@@ -106,18 +103,26 @@ class Selecting(Decider):
         types = TYPES if join.types[1] else 1, TYPES if join.types[0] else 1
         lengths = join.windows[0] - 1, join.windows[1] - 1
         self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
-        self._excess = 1.0
-        """How many times as much was looked at as was meant to be: ages differ in how many rows have them."""
+        self._meant = 1.0
+        """Which share of all that could be looked at is meant to be."""
+        self._looked = [0.0, 0.0]
+        """How many rows were looked at of late, and were meant to be."""
 
     def decide(self, fraction: float) -> None:
         self.fraction = fraction
-        self._adaptation.selections(fraction_within((1 - fraction) / self._excess if fraction > 0 else 1.0))
+        self._meant = min((1 - fraction) / self._excess, 1.0) if fraction > 0 else 1.0
+        self._adaptation.selections(fraction_within(self._meant))
+
+    @property
+    def _excess(self) -> float:
+        """How many times as much is looked at as is meant to be: ages differ in how many rows have them."""
+        looked, meant = self._looked
+        return min(max(looked / meant, 1 / MOST_EXCESS), MOST_EXCESS) if looked and meant else 1.0
 
     def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
         total, looked = (sum(each["work"][at] for each in counted) for at in (0, 1))
-        if total and LEAST_KEPT < 1 - self.fraction < 1:
-            meant = (1 - self.fraction) / self._excess
-            self._excess = min(max(looked / total / meant, 1 / MOST_EXCESS), MOST_EXCESS)
+        if self.fraction > 0:
+            self._looked = [_FADES * self._looked[0] + looked, _FADES * self._looked[1] + self._meant * total]
         sides = []
         for side in (0, 1):
             total = Counts.none(self._adaptation.types[side], len(self._adaptation.borders(side)) - 1)
@@ -133,10 +138,16 @@ class Selecting(Decider):
     def values(self) -> dict[str, Any]:
         recall = self._adaptation.recall
         counts = [learned.counts.values() for learned in self._adaptation.learned]
-        return {**self.in_force(), "counts": counts, "recall": [recall.found, recall.exact], "excess": self._excess}
+        return {
+            **self.in_force(),
+            "counts": counts,
+            "recall": [recall.found, recall.exact],
+            "looked": self._looked,
+            "meant": self._meant,
+        }
 
     def take_over(self, values: Mapping[str, Any]) -> None:
-        self.fraction, self._excess = values["fraction"], values["excess"]
+        self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
         recall = self._adaptation.recall
         recall.found, recall.exact = (list(each) for each in values["recall"])

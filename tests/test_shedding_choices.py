@@ -248,7 +248,7 @@ def test_rows_whose_pairs_are_worth_more_look_at_more() -> None:
     engine.execute(f"{STREAMS} REGISTER QUERY q AS {WORTH} WITH ({asked}); REGISTER QUERY e AS {WORTH};")
     engine.start()
     engine.shed("q", 0.7)
-    for tick in range(100):
+    for tick in range(300):
         for name in ("s", "r"):
             numbers = rng.integers(0, 100, 20).tolist()
             engine.push(name, [(int(at < 4), number, tick) for at, number in enumerate(numbers)])
