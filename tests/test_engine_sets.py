@@ -19,7 +19,7 @@ from cql import types as t
 from cql.types import DataType
 from runtime.aggregates.lanes import double_sums
 from runtime.expressions import sets
-from runtime.expressions.words import split_words, word_codes
+from runtime.expressions.words import split_words
 from tests.definition import Value
 from tests.strategies import inputs_to_try
 from tests.test_engine_expressions import Row, as_array, assert_agrees, bits, call, column, literal
@@ -141,18 +141,3 @@ def test_words_are_what_stands_between_white_space() -> None:
     first, words = split_words(as_array(rng, texts, t.STRING))
     found = [words[start:stop].to_pylist() for start, stop in pairwise(first)]
     assert found == [[word.decode() for word in str(text or "").encode().split()] for text in texts]
-
-
-def test_codes_of_words_depend_on_the_word_alone() -> None:
-    rng = Random(3)
-    texts: list[Value] = [random_text(rng, 200, 9, 0.1) for _ in range(100)] + [None]
-    first, codes = word_codes(as_array(rng, texts, t.STRING))
-    word_of: dict[int, bytes] = {}
-    for text, (start, stop) in zip(texts, pairwise(first), strict=True):
-        own = codes[start:stop]
-        assert (own[1:] > own[:-1]).all()
-        words = set(str(text or "").encode().split())
-        assert len(own) == len(words)
-        alone = {int(word_codes(pa.array([word.decode()])).codes[0]): word for word in words}
-        assert set(own.tolist()) == alone.keys()
-        assert all(word_of.setdefault(code, word) == word for code, word in alone.items())

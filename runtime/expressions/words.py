@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.batch import Ints
-from runtime.rows import Codes, changes, row_codes
 
 
 class Words(NamedTuple):
@@ -22,13 +21,6 @@ class Words(NamedTuple):
 
     first: Ints
     words: pa.StringArray
-
-
-class WordCodes(NamedTuple):
-    """The different words of texts as codes, those of text i ascending from `first[i]` up to `first[i + 1]`."""
-
-    first: Ints
-    codes: Codes
 
 
 def split_words(texts: pa.StringArray) -> Words:
@@ -44,22 +36,3 @@ def split_words(texts: pa.StringArray) -> Words:
     real = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
     before = np.append(0, np.cumsum(real))
     return Words(before[offsets - offsets[0]], words.filter(pa.array(real)))
-
-
-def word_codes(texts: pa.StringArray) -> WordCodes:
-    """Return the different words of each text as codes that depend on nothing but the word; NULL has none.
-
-    Different words may, very seldom, have the same code: what has codes in common is a candidate, no more. A text that
-    comes twice is split twice: whoever has texts that repeat gives each once.
-
-    >>> first, codes = word_codes(pa.array(["to be or not to be", "be"]))
-    >>> first.tolist(), codes[4] in codes[:4]
-    ([0, 4, 5], True)
-    """
-    first, words = split_words(texts)
-    codes = row_codes([words], len(words)).codes
-    owner = np.repeat(np.arange(len(texts)), np.diff(first))
-    order = np.lexsort((codes, owner))
-    owner, codes = owner[order], codes[order]
-    different = changes(owner) | changes(codes)
-    return WordCodes(np.searchsorted(owner[different], np.arange(len(texts) + 1)), codes[different])
