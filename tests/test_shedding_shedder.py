@@ -84,3 +84,43 @@ def test_amounts_of_several_sources_are_told_apart() -> None:
     assert expectation.rows([100, 1_000]) == pytest.approx(600, rel=0.05)
     assert expectation.rows([0, 0]) is None
     assert expectation.rows([1]) is None, "other sources, nothing known"
+
+
+def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Path) -> None:
+    catalog = Catalog()
+    join = "SELECT a.k FROM s [Rows 100] AS a, r [Rows 100] AS b WHERE a.k = b.k"
+    asked = "WITH (shedding = 'dual', accept = 'approximate', max_latency = '4 seconds')"
+    catalog.execute(f"{STREAMS} REGISTER QUERY q AS {join} {asked};")
+    plan = combine(compile_all(catalog.queries.values()))
+    shedder = Shedder(tmp_path, plan, Definitions(catalog, list(catalog.queries.values())))
+    (dual,) = [each for each in plan.operators if each.kind == "dual-join"]
+    figures = tuple(
+        Figures(o.id, "operator", o.kind, seconds=5.0 if o is dual else 0.1)
+        for o in plan.operators
+        if o.kind != "source"
+    )
+    histogram = [4_000.0] * 5 + [2_000.0] * 10
+    taken = 0
+    for batch, rows in enumerate((10_000, 20_000, 40_000, 15_000, 30_000, 40_000)):
+        shedder.begin(batch, Mock(), [rows * 40.0])
+        done = Batch("integer", batch, 0.0, 0.3 + 2e-5 * rows, rows, 1, 0, 0, {}, {}, 0, None, None)
+        work = rows * 40
+        counts = {"histogram": histogram, "costs": [rows, 1.0, rows, 0.2], "found": work, "missed": 0.0}
+        taken += rows // 2
+        shedder.done(
+            Progress(newest=1_000 * (batch + 1), closed=1_000 * batch, course=(done,), figures=figures),
+            {o.id: (taken, taken) for o in plan.operators if o.kind == "random-drop"},
+            {dual.schedule: [{**counts, "work": [work, work]}]},
+        )
+
+    def decision(batch: int, rows: int) -> tuple[float, float]:
+        shedder.begin(batch, Mock(), [rows * 40.0])
+        values = json.loads((tmp_path / f"{batch:010}.json").read_text())
+        (front,) = decided(tmp_path, batch).values()
+        return values["choices"][dual.schedule]["fraction"], front
+
+    assert decision(6, 40_000) == (0.0, 0.0)
+    rear, front = decision(7, 95_000)
+    assert rear > 0.1 and front == 0.0, "at first rows that find few others do not look"
+    most, front = decision(8, 600_000)
+    assert rear < most < 1 and front > 0.3, "beyond the best share of looks, rows are lost"

@@ -84,7 +84,7 @@ class Shedder:
         self._ended: float | None = None
         self._last: Progress | None = None
         self._drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
-        self._above = _above(plan, [*self._drops, *self._joins])
+        self._above = {**_above(plan, self._drops), **_above(plan, self._joins)}
         self._looks = _Looks({join.schedule: _reach(join) for join in self._joins})
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
@@ -129,7 +129,7 @@ class Shedder:
                 work.append(unit)
             parts = self._parts()
             lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
-            kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * (1 - lost)
+            kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * max(1 - lost, 0.0)
             self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
@@ -268,7 +268,8 @@ class Shedder:
         """Return which part of the work on a row each drop operator stands in front of.
 
         That is the time of the operators above it, for each row that it passed; an operator above several counts for
-        a part with each. As long as no times are known, all are taken to be equal.
+        a part with each. So it is with joins that leave out looks, and drop operators below these count for all of it,
+        too. As long as no times are known, all are taken to be equal.
         """
         figures = () if self._last is None else self._last.figures
         seconds = {each.name: each.seconds or 0.0 for each in figures if each.kind == "operator"}
@@ -277,10 +278,9 @@ class Shedder:
             taken, passed = self._rows_before.get(drop, (0, 0))
             own = sum(seconds.get(operator, 0.0) * share for operator, share in above.items())
             times[drop] = own * taken / passed if passed else 0.0
-        rest = sum(seconds.values()) - sum(
-            seconds.get(operator, 0.0) * share for above in self._above.values() for operator, share in above.items()
-        )
-        total = max(rest, 0.0) + sum(times.values())
+        shed = {operator for above in self._above.values() for operator in above}
+        rest = sum(each for operator, each in seconds.items() if operator not in shed)
+        total = rest + max(sum(times[each.id] for each in group) for group in (self._drops, self._joins))
         return {drop: time / total if total > 0 else 1 / len(times) for drop, time in times.items()}
 
     def _passed(self, dropped: Mapping[str, Sequence[int]]) -> dict[str, float]:
