@@ -1,7 +1,7 @@
 """The part of `joinload` about time: sets of words that match where their streams are apart by some time.
 
 The sets and their popularity are those of the sheet (Part 1, experiments): words of which some are popular, others a
-little later; the second stream is behind the first by 5/8 of a cycle. Sets match if they have three words in common.
+little later; the second stream is behind the first by 5/8 of a cycle. Sets match if they have four words in common.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SKEW = 0.8
 WINDOW = 20
 CYCLE = 2.0 * WINDOW
 SHIFT = 1.25 * WINDOW
-COMMON = 3
+COMMON = 4
 LATENCY = 5
 BOUND = 10.0
 """Seconds that pairs may take at most: twice what is aimed at."""

@@ -52,7 +52,7 @@ LAST_RESORT = 1e6
 USUAL_LOOKS = 40.0
 """How many rows are looked at for a row, as a unit of the work of joins."""
 
-LEAST_LOOKS = 5e-7
+LEAST_LOOKS = 1e-7
 """How many seconds such a unit takes at least: as long as there is little to do, it cannot be told from nothing."""
 
 UNBOUNDED_LATENCY = 10.0
