@@ -17,7 +17,7 @@ import numpy as np
 from planner import operators as op
 from planner.plan import Plan
 from shedding.dual import Speeds, best_mix, cut
-from shedding.selective import Adaptation, Ages, Counts, Learned, Selection, fraction_within
+from shedding.selective import Adaptation, Ages, Counts, Selection, fraction_within
 from shedding.utilities import TYPES
 
 CELLS = 20
@@ -105,6 +105,8 @@ class Selecting(Decider):
         self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
         self._meant = 1.0
         """Which share of all that could be looked at is meant to be."""
+        self._found = self._missed = 0.0
+        """What pairs were worth that were found, and that were not, as far as one can tell."""
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
@@ -129,19 +131,29 @@ class Selecting(Decider):
             for each in counted:
                 total = total.plus(Counts.of(each["counts"][side]))
             sides.append(total)
+        self._found += sum(each["found"] for each in counted)
+        self._missed += self._missed_of(sides)
         self._adaptation.learn((sides[0], sides[1]))
+
+    def _missed_of(self, sides: Sequence[Counts]) -> float:
+        """Return what pairs were worth that were not found: a row that looks at everything stands for many others."""
+        missed = 0.0
+        for counts, selections in zip(sides, self._adaptation.in_force, strict=True):
+            for selection, worth, inside in zip(selections, counts.worth, counts.inside, strict=True):
+                if selection.sampling > 0:
+                    missed += float(worth - inside) * (1 - selection.sampling) / selection.sampling
+        return missed
 
     def in_force(self) -> dict[str, Any]:
         sides = self._adaptation.in_force
         return {"fraction": self.fraction, "selections": [[each.values() for each in side] for side in sides]}
 
     def values(self) -> dict[str, Any]:
-        recall = self._adaptation.recall
         counts = [learned.counts.values() for learned in self._adaptation.learned]
         return {
             **self.in_force(),
             "counts": counts,
-            "recall": [recall.found, recall.exact],
+            "pairs": [self._found, self._missed],
             "looked": self._looked,
             "meant": self._meant,
         }
@@ -149,17 +161,16 @@ class Selecting(Decider):
     def take_over(self, values: Mapping[str, Any]) -> None:
         self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
-        recall = self._adaptation.recall
-        recall.found, recall.exact = (list(each) for each in values["recall"])
+        self._found, self._missed = values["pairs"]
         for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
-            _restore(learned, Counts.of(counts))
+            learned.learn(Counts.of(counts), halves=0.0)
 
     def recall(self) -> float | None:
-        return self._adaptation.recall.total()
+        return _share(self._found, self._missed)
 
 
-def _restore(learned: Learned, counts: Counts) -> None:
-    learned.learn(counts, halves=0.0)
+def _share(found: float, missed: float) -> float | None:
+    return found / (found + missed) if found + missed else None
 
 
 class Skipping(Decider):
@@ -231,8 +242,7 @@ class Skipping(Decider):
         self._found, self._missed = values["pairs"]
 
     def recall(self) -> float | None:
-        total = self._found + self._missed
-        return self._found / total if total else None
+        return _share(self._found, self._missed)
 
 
 class Choices:

@@ -150,6 +150,8 @@ class SelectiveJoin(InnerJoin):
         self._worth = None if node.utility is None else evaluate_all([node.utility], context.functions)
         self._borders = [edges(length - 1, CELLS) for length in node.windows]
         self._counts = self._nothing()
+        self._found = 0.0
+        """What pairs were worth that were found since the last time."""
 
     def _nothing(self) -> list[Counts]:
         sides = self._selections.of_window
@@ -217,6 +219,7 @@ class SelectiveJoin(InnerJoin):
         if self._worth is not None:
             worth = np.nan_to_num(_numbers(self._worth(sum(part.columns, ()), len(ages))[0]), posinf=0.0)
             worth = np.maximum(worth, 0.0)
+        self._found += float(worth.sum())
         for side, looks, rows, at, is_theirs in (
             (1 - port, ages, own, part.owner, is_own),
             (port, -ages, stored, places, ~is_own),
@@ -232,9 +235,10 @@ class SelectiveJoin(InnerJoin):
     def take_counts(self) -> dict[str, Any]:
         """Return what was counted since the last time."""
         counts, self._counts = self._counts, self._nothing()
+        found, self._found = self._found, 0.0
         looks = [self.matcher.total, self.matcher.looked]
         self.matcher.total = self.matcher.looked = 0
-        return {"counts": [each.values() for each in counts], "work": looks}
+        return {"counts": [each.values() for each in counts], "work": looks, "found": found}
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
