@@ -105,8 +105,10 @@ class Selecting(Decider):
         self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
         self._meant = 1.0
         """Which share of all that could be looked at is meant to be."""
-        self._found = self._missed = 0.0
-        """What pairs were worth that were found, and that were not, as far as one can tell."""
+        self._found = 0.0
+        """What pairs were worth that were found."""
+        self._sampled = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+        """By side: rows, how many those that looked at everything stood for, and what these say that was missed."""
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
@@ -132,17 +134,15 @@ class Selecting(Decider):
                 total = total.plus(Counts.of(each["counts"][side]))
             sides.append(total)
         self._found += sum(each["found"] for each in counted)
-        self._missed += self._missed_of(sides)
+        for side, counts in enumerate(sides):
+            sampling = self._adaptation.in_force[side][0].sampling
+            rows, stood_for, missed = self._sampled[side]
+            self._sampled[side] = [
+                rows + float(counts.probes.sum()),
+                stood_for + sum(each["full"][side] for each in counted) / sampling,
+                missed + float((counts.worth - counts.inside).sum()) * (1 - sampling) / sampling,
+            ]
         self._adaptation.learn((sides[0], sides[1]))
-
-    def _missed_of(self, sides: Sequence[Counts]) -> float:
-        """Return what pairs were worth that were not found: a row that looks at everything stands for many others."""
-        missed = 0.0
-        for counts, selections in zip(sides, self._adaptation.in_force, strict=True):
-            for selection, worth, inside in zip(selections, counts.worth, counts.inside, strict=True):
-                if selection.sampling > 0:
-                    missed += float(worth - inside) * (1 - selection.sampling) / selection.sampling
-        return missed
 
     def in_force(self) -> dict[str, Any]:
         sides = self._adaptation.in_force
@@ -153,7 +153,8 @@ class Selecting(Decider):
         return {
             **self.in_force(),
             "counts": counts,
-            "pairs": [self._found, self._missed],
+            "found": self._found,
+            "sampled": self._sampled,
             "looked": self._looked,
             "meant": self._meant,
         }
@@ -161,12 +162,12 @@ class Selecting(Decider):
     def take_over(self, values: Mapping[str, Any]) -> None:
         self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
-        self._found, self._missed = values["pairs"]
+        self._found, self._sampled = values["found"], [list(each) for each in values["sampled"]]
         for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
             learned.learn(Counts.of(counts), halves=0.0)
 
     def recall(self) -> float | None:
-        return _share(self._found, self._missed)
+        return _share(self._found, sum(missed * rows / stood for rows, stood, missed in self._sampled if stood))
 
 
 def _share(found: float, missed: float) -> float | None:

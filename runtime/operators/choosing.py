@@ -152,6 +152,8 @@ class SelectiveJoin(InnerJoin):
         self._counts = self._nothing()
         self._found = 0.0
         """What pairs were worth that were found since the last time."""
+        self._full = [0, 0]
+        """How many rows looked at all of a window."""
 
     def _nothing(self) -> list[Counts]:
         sides = self._selections.of_window
@@ -206,6 +208,7 @@ class SelectiveJoin(InnerJoin):
         types = [len(side) for side in self._selections.of_window]
         looked, looked_at = self._counts[1 - port], self._counts[port]
         looked.probes += np.bincount(own.types, minlength=types[1 - port])
+        self._full[1 - port] += len(new.instants)
         looked.comparisons += compared(
             new.instants, new.types, stored.instants, self._borders[1 - port], types[1 - port]
         )
@@ -236,9 +239,10 @@ class SelectiveJoin(InnerJoin):
         """Return what was counted since the last time."""
         counts, self._counts = self._counts, self._nothing()
         found, self._found = self._found, 0.0
+        full, self._full = self._full, [0, 0]
         looks = [self.matcher.total, self.matcher.looked]
         self.matcher.total = self.matcher.looked = 0
-        return {"counts": [each.values() for each in counts], "work": looks, "found": found}
+        return {"counts": [each.values() for each in counts], "work": looks, "found": found, "full": full}
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
