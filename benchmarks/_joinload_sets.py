@@ -211,7 +211,7 @@ def _counted(changes: DataFrame, batch: int) -> None:
 
 def capacity(engine: cql.Engine) -> float:
     """Return the rate of each stream at which a micro-batch of two seconds takes two seconds."""
-    few, many = 50.0, 400.0
+    few, many = 100.0, 2000.0
     ((fixed,), (whole,)) = seconds_for(engine, few, ("none",)), seconds_for(engine, many, ("none",))
     by_pairs = (whole - fixed) / (many**2 - few**2)
     return float(np.sqrt((2 - fixed) / by_pairs + few**2))
