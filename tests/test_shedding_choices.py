@@ -313,3 +313,22 @@ def test_show_shedding_says_what_auto_took() -> None:
     loss = engine.query("q").shedding()
     assert "auto: selective" in str(listed)
     assert loss is not None and loss.recall is not None and 0 <= loss.recall <= 1, "less than nothing is nothing"
+
+
+# Memory
+
+
+@pytest.mark.parametrize("policy", ["rand", "prob", "life"])
+@pytest.mark.parametrize("query", JOINS["selective"][1:3])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_fits_into_memory_finds_a_part_of_the_answer_by_definition(policy: str, query: str, seed: int) -> None:
+    rng = Random(f"{query}{seed}{policy}")
+    data = random_data(rng)
+    whole, little = (planned(policy, query, f", memory = '{memory}'") for memory in ("1 MB", "1 KB"))
+    exact = evaluate(whole.queries["q"].tree, data)
+    assert run_shed(plan_of(whole), data, rng, lambda executor: None)[0]["q"] == exact
+    found, _ = run_shed(plan_of(little), data, rng, lambda executor: None)
+    assert is_part(found["q"], exact, is_stream=False)
+    buckets = rng.randint(1, 3)
+    assert is_part(in_buckets(little, data, seed, 1, buckets, lose=False), exact, is_stream=False)
+    assert in_buckets(whole, data, seed, 2, buckets, lose=False) == exact
