@@ -24,7 +24,7 @@ import cql
 from benchmarks.overload import FILE_SECONDS, SECOND, Feed
 
 WORDS = 100
-SKEW = 0.8
+SKEW = 1.0
 WINDOW = 20
 CYCLE = 2.0 * WINDOW
 SHIFT = 1.25 * WINDOW
