@@ -82,6 +82,11 @@ class Delivered:
             self.right.append(table["w"].to_numpy())
             self.delays.append(time.time() - int(table["ts"].cast(pa.int64()).to_numpy().min()) / SECOND)
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return both sides of all pairs."""
+        none = np.empty(0, np.int32)
+        return np.concatenate([none, *self.left]), np.concatenate([none, *self.right])
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -121,7 +126,7 @@ def pairs_there_are(left: Rows, right: Rows) -> float:
 
 def wrong_pairs(pairs: Delivered, left: Rows, right: Rows) -> int:
     """Return how many pairs are not in the exact answer, or came before."""
-    a, b = np.concatenate(pairs.left), np.concatenate(pairs.right)
+    a, b = pairs.arrays()
     matches = in_common(left.words[a], right.words[b]) >= COMMON
     near = np.abs(left.instants[a] - right.instants[b]) < WINDOW * SECOND
     return int((~(matches & near)).sum()) + len(a) - len(np.unique(a.astype(np.int64) << 32 | b))

@@ -25,7 +25,7 @@ import shutil
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -65,29 +65,6 @@ class Skewed(Feed):
         return {"k": names[ranks].astype(np.int32), "v": np.arange(self.rows, self.rows + count, dtype=np.int32)}
 
 
-@dataclass
-class Pairs:
-    """The pairs that were handed over, and the longest that one took."""
-
-    left: list[np.ndarray] = field(default_factory=list)
-    right: list[np.ndarray] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-
-    def __call__(self, changes: DataFrame, batch: int) -> None:
-        """Take the pairs of a micro-batch."""
-        now = time.time()
-        table = changes.select("ts", "v", "w").toArrow()
-        if len(table):
-            self.left.append(table["v"].to_numpy())
-            self.right.append(table["w"].to_numpy())
-            self.delays.append(now - int(table["ts"].cast(pa.int64()).to_numpy().min()) / SECOND)
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return both sides of all pairs."""
-        none = np.empty(0, np.int32)
-        return np.concatenate([none, *self.left]), np.concatenate([none, *self.right])
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What came of a run."""
@@ -115,7 +92,9 @@ def count_pairs(left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np
     return int((np.searchsorted(b, a + reach) - np.searchsorted(b, a - reach, side="right")).sum())
 
 
-def count_wrong(pairs: Pairs, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]) -> int:
+def count_wrong(
+    pairs: sets.Delivered, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]
+) -> int:
     """Return how many of the pairs are not in the exact answer, or came before."""
     a, b = pairs.arrays()
     apart = np.abs(left[1][a] - right[1][b])
@@ -131,7 +110,7 @@ def memory_for(rate: float, share: float) -> int:
 
 def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome:
     """Let both streams come at a rate for some time."""
-    root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), Pairs()
+    root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), sets.Delivered()
     feeds = [Skewed(root / name, rate) for name in ("a", "bb")]
     try:
         engine.execute("SET files = follow")
