@@ -1,8 +1,10 @@
 """Looking: which stored rows new rows are compared with in joins without equal keys, and how they are got at.
 
-A row looks at a stretch of what is stored. If an index narrows that down, it costs as much as the entries of the index
-that are looked at, and otherwise as much as the stretch is long: for each row the cheaper way is taken. All pairs that
-satisfy the join's condition are found either way, each once; whoever asks tests the condition.
+A row looks at a stretch of what is stored. Where an index narrows that down, it costs as much as the entries of the
+index that are looked at. Otherwise it costs as much as the stretch is long: little for each stored row if the codes of
+the index can be compared as bits (`runtime/marks.py`), much if all pairs are handed on. For each row the cheapest way
+is taken. All pairs that satisfy the join's condition are found in any case, each once; whoever asks tests the
+condition.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from runtime.batch import Ints, Mask
+from runtime.marks import Marks, made_marks
 from runtime.rows import Codes, changes, expand_ranges
 from runtime.stores import Entries, Store
 
@@ -22,8 +25,17 @@ Pairs = tuple[Ints, Ints]
 MOST_CANDIDATES = 1 << 20
 """How many pairs are looked at in one go."""
 
-ENTRY_COST = 2
-"""How many comparisons an entry of an index costs: it is got at, and counted with the others of its pair."""
+PAIR_COST = 100
+"""What it costs to hand on a pair and to test the condition, in about a nanosecond."""
+
+ENTRY_COST = 75
+"""What an entry of an index costs: it is got at, and counted with the others of its pair."""
+
+WORD_COST = 1
+"""What it costs to compare a word of 64 codes of two rows."""
+
+MARKS_FROM = 8
+"""How many times as many pairs as stored rows there have to be for it to pay to mark these."""
 
 _FEWEST = 128
 """Stretches that are shorter are not worth an index."""
@@ -45,12 +57,12 @@ class Look:
 
     def sizes(self) -> Ints:
         """Return how many stored rows each row looks at."""
-        first, last = self._places()
+        first, last = self.places()
         return last - first
 
     def pairs(self) -> Pairs:
         """Return all pairs."""
-        first, last = self._places()
+        first, last = self.places()
         owner, at = expand_ranges(first, last - first)
         return self.rows[owner], at if self.among is None else self.among[at]
 
@@ -70,7 +82,8 @@ class Look:
             inside &= np.append(self.among, -1)[at] == positions
         return inside
 
-    def _places(self) -> tuple[Ints, Ints]:
+    def places(self) -> tuple[Ints, Ints]:
+        """Return where stretches begin and end: positions, or places among those that count."""
         if self.among is None:
             return self.first, np.maximum(self.last, self.first)
         first = np.searchsorted(self.among, self.first)
@@ -90,6 +103,8 @@ class Lookup:
     length: int
     least: int
     _codes: tuple[Entries, Ints] | None = field(default=None, init=False)
+    _marks: Marks | None = field(default=None, init=False)
+    _has_marks: bool = field(default=True, init=False)
 
     def counts(self, look: Look) -> Ints:
         """Return how many entries are looked at for each row."""
@@ -106,12 +121,39 @@ class Lookup:
         owner, positions = _shared(look, owner[kept], positions[kept], self.least)
         return look.rows[owner], positions
 
-    def _of(self, rows: Ints) -> tuple[Ints, Codes]:
-        """Return the codes of some rows, and which of these each is of."""
+    def marks(self) -> Marks | None:
+        """Return the codes of all rows as bits, if there are not too many."""
+        if self._marks is None and self._has_marks:
+            entries, _ = self._entries()
+            self._marks = made_marks(entries.codes, entries.rows, self.length, self._stored, len(self.store))
+            self._has_marks = self._marks is not None
+        return self._marks
+
+    def scanned(self, marks: Marks, look: Look) -> Iterator[Pairs]:
+        """Yield the pairs that share enough codes, by comparing all marks."""
+        first, last = look.places()
+        base = self.store.base
+        if look.among is None:
+            found = marks.with_common(look.rows, first - base, last - base, None, self.least)
+        else:
+            found = marks.with_common(look.rows, first, last, look.among - base, self.least)
+        for owner, places in found:
+            if len(owner):
+                yield look.rows[owner], places + base
+
+    def _stored(self, codes: Codes) -> tuple[Ints, Ints]:
+        owner, positions = self.store.find(self.index, codes, None, None)
+        return owner, positions - self.store.base
+
+    def _entries(self) -> tuple[Entries, Ints]:
         if self._codes is None:
             entries = self.sought()
             self._codes = entries, np.searchsorted(entries.rows, np.arange(self.length + 1))
-        entries, first = self._codes
+        return self._codes
+
+    def _of(self, rows: Ints) -> tuple[Ints, Codes]:
+        """Return the codes of some rows, and which of these each is of."""
+        entries, first = self._entries()
         owner, at = expand_ranges(first[rows], first[rows + 1] - first[rows])
         return owner, entries.codes[at]
 
@@ -154,14 +196,26 @@ def _together(pieces: list[Pairs]) -> Pairs:
 def _found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
     for look in looks:
         sizes = look.sizes()
-        indexed = np.zeros(len(sizes), np.bool_)
-        if lookup is not None and len(sizes) and sizes.max() >= _FEWEST:
-            counts = lookup.counts(look)
-            indexed = ENTRY_COST * counts < sizes
-            for piece in _pieces(np.flatnonzero(indexed), counts):
-                yield lookup.pairs(look.part(piece))
-        for piece in _pieces(np.flatnonzero(~indexed), sizes):
-            yield look.part(piece).pairs()
+        if lookup is None or not len(sizes) or sizes.max() < _FEWEST:
+            yield from _all_pairs(look, np.arange(len(sizes)), sizes)
+            continue
+        marks = lookup.marks() if int(sizes.sum()) >= MARKS_FROM * len(lookup.store) else None
+        counts = lookup.counts(look)
+        tests = PAIR_COST * counts / lookup.least
+        by_marks = np.inf if marks is None else WORD_COST * marks.words * sizes + tests
+        scan = np.minimum(by_marks, PAIR_COST * sizes)
+        indexed = ENTRY_COST * counts + tests < scan
+        for piece in _pieces(np.flatnonzero(indexed), counts):
+            yield lookup.pairs(look.part(piece))
+        marked = ~indexed & (by_marks <= scan)
+        if marks is not None:
+            yield from lookup.scanned(marks, look.part(np.flatnonzero(marked)))
+        yield from _all_pairs(look, np.flatnonzero(~indexed & ~marked), sizes)
+
+
+def _all_pairs(look: Look, rows: Ints, sizes: Ints) -> Iterator[Pairs]:
+    for piece in _pieces(rows, sizes):
+        yield look.part(piece).pairs()
 
 
 def _pieces(rows: Ints, sizes: Ints) -> Iterator[Ints]:

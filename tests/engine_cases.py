@@ -27,7 +27,7 @@ from cql.errors import Code, CqlError
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
-from runtime import rows
+from runtime import looking, rows
 from runtime.batch import BEGINNING, ChangeBatch
 from runtime.executor import Executor
 from runtime.formats.rows import Rows
@@ -120,7 +120,15 @@ SMALL = {
     "runtime.grouping": {"_FEWEST": 1},
     "runtime.stores": {"_FEWEST": 1, "MOST_PARTS": 2},
     "runtime.indexes": {"GROWTH": 1, "_LONG_STRETCH": 1},
-    "runtime.looking": {"MOST_CANDIDATES": 4, "ENTRY_COST": 0, "_FEWEST": 1, "_DENSE": 2},
+    "runtime.looking": {
+        "MOST_CANDIDATES": 4,
+        "PAIR_COST": 10**6,
+        "ENTRY_COST": 1,
+        "MARKS_FROM": 0,
+        "_FEWEST": 1,
+        "_DENSE": 2,
+    },
+    "runtime.marks": {"_ROWS": 2, "_STRETCH": 3},
     "runtime.matching": {"MOST_CANDIDATES": 4},
     "runtime.inputs": {"_SMALL": 2},
     "runtime.runs": {
@@ -162,10 +170,23 @@ def clashing_codes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def marked_codes() -> Iterator[None]:
+    """Compare codes of joins without equal keys as bits, wherever they can be."""
+    with (
+        small_limits(),
+        patch.object(looking, "PAIR_COST", 0),
+        patch.object(looking, "WORD_COST", -1),
+        patch.object(looking, "ENTRY_COST", 1),
+    ):
+        yield
+
+
 _LIMITS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "usual": nullcontext,
     "small": small_limits,
     "clashing": clashing_codes,
+    "marked": marked_codes,
 }
 
 

@@ -17,13 +17,14 @@ from cql.catalog import Catalog
 from cql.types import DOUBLE, STRING
 from planner import operators as op
 from planner.conditions import Band, Overlap, condition_text, index_condition
+from runtime import rows
 from runtime.batch import Columns
 from runtime.looking import Look, Lookup, pairs_found
 from runtime.narrowing import Floats, narrowing
 from runtime.stores import RangeEnds, Store
 from shedding.plans import plan_of
 from tests.definition.evaluator import Element, evaluate
-from tests.engine_cases import Case, Setup, check, clashing_codes, small_limits
+from tests.engine_cases import Case, Setup, check, clashing_codes, marked_codes, small_limits
 from tests.shedding_runs import run_shed
 from tests.test_shedding_choices import at_random, is_part
 
@@ -188,11 +189,11 @@ OTHERS = (
     "SELECT Rstream(s.x, r.x AS y) FROM s [Now], r [Rows 9] WHERE s.x BETWEEN r.x - 1 AND r.x + 2",
 )
 QUERIES = [joined(condition, *WINDOWS[at % 4]) for at, condition in enumerate(CONDITIONS)] + list(OTHERS)
-LIMITS = ("usual", "small", "clashing")
+LIMITS = ("usual", "small", "clashing", "marked")
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_answer_is_that_of_the_definition(query: str, seed: int) -> None:
     rng = Random(f"{query}{seed}")
     tree = planned(query).queries["q"].tree
@@ -204,7 +205,7 @@ SELECTIVE = [joined(condition) for condition in CONDITIONS if "abs" in condition
 
 
 @pytest.mark.parametrize("query", [*SELECTIVE, joined("abs(s.x - r.x) < 2", "Range 6 Slide 2", "Range 8"), *OTHERS[:1]])
-@pytest.mark.parametrize("limits", [small_limits, clashing_codes])
+@pytest.mark.parametrize("limits", [small_limits, clashing_codes, marked_codes])
 def test_joins_with_too_little_time_find_a_part(query: str, limits: Any) -> None:
     rng = Random(f"{query}")
     catalog, data = planned(query, "WITH (shedding = 'selective')"), random_data(rng)
@@ -227,12 +228,20 @@ def first_column(columns: Columns, length: int) -> Columns:
 
 def test_each_row_takes_the_cheaper_way() -> None:
     rng = np.random.default_rng(1)
-    values = np.append(rng.random(1000) * 1000, np.full(1000, 5000.0))
+    values = np.append(rng.random(1000) * 1000, np.full(1500, 5000.0))
     found, scanned = run_band(values, np.array([500.0, 5000.0, np.nan]))
-    near = [[at for at in range(2000) if abs(values[at] - each) <= 2] for each in (500, 5000)]
+    near = [[at for at in range(2500) if abs(values[at] - each) <= 2] for each in (500, 5000)]
     assert set(near[0]) <= set(found[0]) and len(found[0]) < 3 * len(near[0]) + 10
-    assert found[1] == list(range(2000)) and found[2] == []
+    assert found[1] == list(range(2500)) and found[2] == []
     assert scanned == [1]
+
+
+def test_many_rows_compare_marks_instead_of_pairs() -> None:
+    values = np.append(np.arange(1000.0), np.full(1500, 5000.0))
+    found, scanned = run_band(values, np.array([500.0, *[5000.0] * 20]))
+    assert set(range(499, 502)) <= set(found[0]) and len(found[0]) < 10
+    assert found[1:] == [list(range(1000, 2500))] * 20
+    assert scanned == []
 
 
 def run_band(values: Floats, sought: Floats) -> tuple[list[list[int]], list[int]]:
@@ -254,15 +263,56 @@ def run_band(values: Floats, sought: Floats) -> tuple[list[list[int]], list[int]
     return [sorted(positions[owner == row].tolist()) for row in every], scanned
 
 
-def test_pairs_that_share_too_few_codes_are_left_out() -> None:
-    texts = pa.array(["a b c", "a b", "c c c", None, "", "c b a d"])
+def words_lookup(texts: pa.Array, least: int) -> Lookup:
+    """Return what texts look for among themselves."""
     column = ColumnRef(0, type=STRING)
-    codes = narrowing(Overlap(column, column, 2), [first_column, first_column])
+    codes = narrowing(Overlap(column, column, least), [first_column, first_column])
     store = Store([pa.string()], is_log=True)
     store.index(codes.names[0], codes.stored[0])
-    store.append((texts,), np.arange(6), None, None)
-    lookup = Lookup(store, codes.names[0], lambda: codes.sought[1]((texts,), 6), 6, codes.least)
-    owner, positions = lookup.pairs(Look(np.arange(6), np.zeros(6, np.int64), np.full(6, 6)))
-    assert list(zip(owner.tolist(), positions.tolist(), strict=True)) == [
-        (one, other) for one in (0, 1, 5) for other in (0, 1, 5)
-    ]
+    store.append((texts,), np.arange(len(texts)), None, None)
+    return Lookup(store, codes.names[0], lambda: codes.sought[1]((texts,), len(texts)), len(texts), codes.least)
+
+
+def test_pairs_that_share_too_few_codes_are_left_out() -> None:
+    texts = pa.array(["a b c", "a b", "c c c", None, "", "c b a d"])
+    lookup, look = words_lookup(texts, 2), Look(np.arange(6), np.zeros(6, np.int64), np.full(6, 6))
+    marks = lookup.marks()
+    assert marks is not None
+    for pieces in ([lookup.pairs(look)], list(lookup.scanned(marks, look))):
+        pairs = [pair for owner, positions in pieces for pair in zip(owner.tolist(), positions.tolist(), strict=True)]
+        assert sorted(pairs) == [(one, other) for one in (0, 1, 5) for other in (0, 1, 5)]
+
+
+@pytest.mark.parametrize("words", [3, 60, 64, 65, 200, 900])
+def test_marks_find_what_sets_have_in_common(words: int) -> None:
+    rng = Random(words)
+    sets = [rng.sample(range(words), rng.randint(0, 3)) for _ in range(50)]
+    lookup = words_lookup(pa.array([" ".join(map(str, each)) for each in sets]), 2)
+    looking = np.array(rng.sample(range(50), 40))
+    first = np.array([rng.randint(0, 50) for _ in looking])
+    last = np.minimum(first + [rng.randint(0, 40) for _ in looking], 50)
+    among = np.array(sorted(rng.sample(range(50), 30)))
+    marks = lookup.marks()
+    assert marks is not None and marks.words == -(-len({word for each in sets for word in each}) // 64)
+    for some, counting in ((None, set(range(50))), (among, set(among.tolist()))):
+        found = [
+            pair
+            for owner, positions in lookup.scanned(marks, Look(looking, first, last, some))
+            for pair in zip(owner.tolist(), positions.tolist(), strict=True)
+        ]
+        assert sorted(found) == sorted(
+            (row, at)
+            for row, begin, end in zip(looking.tolist(), first.tolist(), last.tolist(), strict=True)
+            for at in range(begin, end)
+            if at in counting and len({*sets[row]} & {*sets[at]}) >= 2
+        )
+
+
+def test_what_marks_cannot_tell_has_none() -> None:
+    assert words_lookup(pa.array(["", None]), 1).marks() is None
+    assert words_lookup(pa.array([" ".join(map(str, range(300)))] * 2), 1).marks() is None
+    assert (
+        words_lookup(pa.array([" ".join(map(str, range(n, n + 200))) for n in range(0, 5000, 100)]), 1).marks() is None
+    )
+    with patch.object(rows, "_column_codes", lambda column: np.zeros(len(column), np.uint64)):
+        assert words_lookup(pa.array(["a b", "a b"]), 2).marks() is None
