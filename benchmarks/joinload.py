@@ -96,7 +96,7 @@ def count_wrong(
     pairs: sets.Delivered, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray]
 ) -> int:
     """Return how many of the pairs are not in the exact answer, or came before."""
-    a, b = pairs.arrays()
+    a, b = pairs.pairs
     apart = np.abs(left[1][a] - right[1][b])
     twice = len(a) - len(np.unique(a.astype(np.int64) << 32 | b))
     return int(((left[0][a] != right[0][b]) | (apart >= WINDOW * SECOND)).sum()) + twice
@@ -110,7 +110,7 @@ def memory_for(rate: float, share: float) -> int:
 
 def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome:
     """Let both streams come at a rate for some time."""
-    root, pairs = Path(tempfile.mkdtemp(prefix="cql-joinload-")), sets.Delivered()
+    root = Path(tempfile.mkdtemp(prefix="cql-joinload-"))
     feeds = [Skewed(root / name, rate) for name in ("a", "bb")]
     try:
         engine.execute("SET files = follow")
@@ -118,7 +118,7 @@ def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome
             feed.folder.mkdir()
             engine.execute(STREAM.format(name=name, folder=feed.folder))
         memory = f"{memory_for(rate, 0.25)} bytes"
-        engine.register("q", JOIN, into=pairs, shedding=policy, memory=memory, accept=PAIRS_ARE_DIFFERENT)
+        sets.register(engine, JOIN, root / "pairs", shedding=policy, memory=memory, accept=PAIRS_ARE_DIFFERENT)
         for feed in feeds:
             feed.write(time.time() - 1, rate / 10)
         engine.start()
@@ -131,7 +131,8 @@ def run(engine: cql.Engine, policy: str, rate: float, seconds: float) -> Outcome
         engine.process_available()
         loss = engine.query("q").shedding()
         left, right = (read(feed.folder) for feed in feeds)
-        found = len(pairs.arrays()[0]) / count_pairs(left, right)
+        pairs = sets.Delivered.in_files(root / "pairs")
+        found = len(pairs.left) / count_pairs(left, right)
         recall = loss.recall if loss is not None and loss.recall is not None else float("nan")
         warm = pairs.delays[2:]
         return Outcome(found, recall, count_wrong(pairs, left, right), median(warm), max(warm))

@@ -76,6 +76,12 @@ class Agenda:
         if len(instants):
             self._inbox.append((instants, tuple(columns)))
 
+    def settle(self) -> None:
+        """Keep what was put; none of it is due."""
+        inbox, self._inbox = self._inbox, []
+        for instants, columns in inbox:
+            self._keep(instants, columns, self.taken_until)
+
     def take(self, until: int) -> tuple[Ints, Columns] | None:
         """Take all rows before an instant; None if there are none.
 
@@ -132,7 +138,7 @@ class Agenda:
         ]
         for run in self._runs:
             missing = types[len(run.columns) :]
-            run.columns = (*run.columns, *(_narrowed(_zeros(len(run.instants), each)) for each in missing))
+            run.columns = (*run.columns, *(narrowed(_zeros(len(run.instants), each)) for each in missing))
             run.types = (*run.types, *missing)
 
     # Keeping
@@ -159,7 +165,7 @@ class Agenda:
 
     def _add(self, instants: Ints, columns: Columns) -> None:
         types = tuple(column.type for column in columns)
-        self._runs.append(_Run(self._next_name, instants, tuple(_narrowed(column) for column in columns), types))
+        self._runs.append(_Run(self._next_name, instants, tuple(narrowed(column) for column in columns), types))
         self._next_name += 1
 
     def _drop(self, runs: Sequence[_Run]) -> None:
@@ -195,7 +201,7 @@ def _zeros(count: int, data_type: pa.DataType) -> pa.Array:
     return pa.array(np.zeros(count, np.int64)).cast(data_type)
 
 
-def _narrowed(column: pa.Array) -> pa.Array:
+def narrowed(column: pa.Array) -> pa.Array:
     """Return integers in the narrowest type that holds them; anything else as it is."""
     if column.type != _WIDE or column.null_count or not len(column):
         return column

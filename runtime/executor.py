@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import BEGINNING, ChangeBatch, concat, empty_batch
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, clock_of, sources_of_queries
 from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
@@ -114,6 +114,22 @@ class Executor:
         self._enter(source, batch)
         if self._keeps_clock:
             self._pass_time()
+
+    def take_combined(
+        self,
+        aggregate: str,
+        keys: Columns,
+        rows: Ints,
+        calls: Sequence[Mapping[str, pa.Array]],
+        start: Ints,
+        end: Ints,
+    ) -> None:
+        """Hand over rows for an aggregate that were combined on their way, around its window."""
+        operator = self._operators[aggregate]
+        assert isinstance(operator, Aggregate)
+        started = perf_counter()
+        operator.take_combined(keys, rows, calls, start, end)
+        self.statistics.operators[aggregate].record(int(rows.sum()), 0, perf_counter() - started)
 
     def push_static(self, source: str, columns: tuple[pa.Array, ...]) -> None:
         """Hand over the contents of a static relation."""

@@ -84,6 +84,10 @@ class TimedGroups:
             elif known.any():
                 self._schedule(end[known], slots[known], [-lane[known] for lane in given])
 
+    def settle(self) -> None:
+        """Take what was put since the last advance into what is kept."""
+        self.agenda.settle()
+
     def touch(self, slot: int, instant: int) -> None:
         """Make a cell where nothing has to change."""
         names = self.table.lane_names
@@ -174,12 +178,14 @@ def _condensed(
     rows = np.bincount(code, minlength=width * len(lives))
     present = np.flatnonzero(rows)
     life = lives[present // width]
-    summed = [_binned(code, lane, len(rows))[present] for lane in lanes]
+    summed = [binned(code, lane, len(rows))[present] for lane in lanes]
     return present % width, start[life], None if end is None else end[life], summed
 
 
-def _binned(code: Ints, lane: Ints, bins: int) -> Ints:
+def binned(code: Ints, lane: Ints, bins: int) -> Ints:
     """Return exact sums by code."""
+    if not len(lane):
+        return np.zeros(bins, np.int64)
     largest = max(int(lane.max()), -int(lane.min()))
     if largest * len(lane) < _EXACT_IN_DOUBLE:
         ones = largest == 1 and lane.min() == 1

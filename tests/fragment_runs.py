@@ -1,7 +1,8 @@
 """Runs plans as fragments and buckets without Spark: what a cluster would do, in one process.
 
 Micro-batches are cut at random; pieces go through the stages as they would through Spark's stateful operators; workers
-are thrown away at random and made again from what they saved, through bytes.
+are thrown away at random and made again from what they saved, through bytes. Now and then those who read know how far
+edges are complete, and combine rows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING
+from runtime.fragments import combining
 from runtime.fragments.layout import Layout, level_of
 from runtime.fragments.packing import (
     CONTROL,
@@ -133,6 +136,7 @@ class FragmentRun:
         self._read: dict[str, int] = {}
         self._pieces: list[Piece] = []
         self._newest = BEGINNING
+        self._complete: dict[str, int] = {}
         self._cluster: Cluster | None = None
         self.change(plan)
 
@@ -144,7 +148,7 @@ class FragmentRun:
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:
             self._cluster.go_on_from(before)
-        self.schedules, self.choices = DecidedSchedules(plan), Choices(plan)
+        self.schedules, self.choices, self._complete = DecidedSchedules(plan), Choices(plan), {}
         self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
         self._timed = {each.feed: each for each in plan.sources if each.time is not None}
 
@@ -161,13 +165,16 @@ class FragmentRun:
     def step(self) -> bool:
         """Run a micro-batch; return False if there is nothing left to read."""
         batch = self._told_schedules()
+        complete = self._complete if self._rng.random() < 0.7 else {}
         for feed, source in self._timed.items():
             first = self._read.get(feed, 0)
             part = self._elements[source.table][first:]
             part = part[: _cut(part, self._rng)]
             self._read[feed] = first + len(part)
             self._newest = max([self._newest, *(element[0] for element in part)])
-            batch += _read(self._readers[feed], source, part, len(self._pieces))
+            self._readers[feed].complete_until(complete)
+            with patch.object(combining, "FEWEST_ROWS", self._rng.choice((0, 0, combining.FEWEST_ROWS))):
+                batch += _read(self._readers[feed], source, part, len(self._pieces))
         self._run(batch)
         if self._newest > BEGINNING:
             self.schedules.read_until(self._newest, None)
@@ -192,11 +199,13 @@ class FragmentRun:
     def _run(self, batch: list[Piece]) -> None:
         assert self._cluster is not None
         made = self._cluster.run(batch)
+        values = [unpack_values(piece.blob) for piece in made if piece.kind == COUNTS]
         counted: dict[str, list[Any]] = defaultdict(list)
-        for piece in made:
-            for name, counts in unpack_values(piece.blob)["joins"].items() if piece.kind == COUNTS else ():
+        for each in values:
+            for name, counts in each["joins"].items():
                 counted[name].append(counts)
         self.choices.learn(counted)
+        self._complete = combining.complete_after(values)
         self._pieces += made
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from cql import bound
 from runtime.aggregates.cells import Cells
-from runtime.batch import BEGINNING, Ints
+from runtime.batch import BEGINNING, FOREVER, Ints
 from runtime.chunks import Delta
-from runtime.order import Code, Coder, lower_bound
+from runtime.order import Code, Coder, comparable, lower_bound, order_of, take_code
 from runtime.ordinals import Timeline
 from runtime.rows import changes, valid_rows
 from runtime.runs import Rows, SortedRuns
@@ -52,8 +52,8 @@ class ExtremeCall:
     def __init__(self, coders: Sequence[Coder], positions: Sequence[int], final_ends: bool) -> None:
         self._coders = tuple(coders)
         self._positions = tuple(positions)
-        backwards = [each for coder in coders for each in coder.backwards]
-        self._runs = SortedRuns(1, [False, *backwards], 1, prunes=final_ends)
+        self._backwards = [each for coder in coders for each in coder.backwards]
+        self._runs = SortedRuns(1, [False, *self._backwards], 1, prunes=final_ends)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -91,13 +91,33 @@ class ExtremeCall:
         return _taken(values, row, _last_positions(cells, begins, timeline))
 
     def _rows(self, slots: Ints, arguments: list[pa.Array], start: Ints, end: Ints, weight: Ints) -> Rows:
-        valid = valid_rows(arguments[:1])
+        wanted, codes = self._coded(arguments)
+        if wanted is not None:
+            slots, start, end, weight = slots[wanted], start[wanted], end[wanted], weight[wanted]
+        return Rows((slots, *codes), start, end, weight)
+
+    def _coded(self, arguments: list[pa.Array]) -> tuple[Ints | None, list[Code]]:
+        """Return which rows take part, None if all do, and their codes."""
+        valid, wanted = valid_rows(arguments[:1]), None
         if valid is not None:
             wanted = np.flatnonzero(valid)
-            slots, start, end, weight = slots[wanted], start[wanted], end[wanted], weight[wanted]
             arguments = [argument.take(pa.array(wanted)) for argument in arguments]
-        codes = [code for coder, values in zip(self._coders, arguments, strict=True) for code in coder.encode(values)]
-        return Rows((slots, *codes), start, end, weight)
+        return wanted, [
+            code for coder, values in zip(self._coders, arguments, strict=True) for code in coder.encode(values)
+        ]
+
+    def firsts(self, slots: Ints, arguments: Sequence[pa.Array]) -> tuple[Ints, list[pa.Array]]:
+        """Return the slots that have rows which take part, in order, and the arguments of the first row of each."""
+        wanted, codes = self._coded([arguments[position] for position in self._positions])
+        slots = slots if wanted is None else slots[wanted]
+        if len(codes) == 1 and isinstance(codes[0], np.ndarray):
+            best = np.full(int(slots.max(initial=-1)) + 1, FOREVER)
+            np.minimum.at(best, slots, codes[0])
+            found = np.flatnonzero(np.bincount(slots))
+            return found, self.arguments([best[found]])
+        order = order_of([slots, *comparable(codes, self._backwards)])
+        firsts = order[changes(slots[order])]
+        return slots[firsts], self.arguments([take_code(code, firsts) for code in codes])
 
     def arguments(self, codes: Sequence[Code]) -> list[pa.Array]:
         """Return the arguments of rows from their codes."""

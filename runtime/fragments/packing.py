@@ -1,7 +1,8 @@
 """Packing: rows and heartbeats as pieces with an address, which is how they get from one place to another.
 
-A piece says which fragment and bucket it is for and what it is: rows of an edge, the heartbeat of an edge, what is
-known of the time of a source, or results of a query. Its rows are one Arrow record batch in IPC format.
+A piece says which fragment and bucket it is for and what it is: rows of an edge, as they are or combined, the heartbeat
+of an edge, what is known of the time of a source, or results of a query. Its rows are one Arrow record batch in IPC
+format.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import pyarrow as pa
 
 from runtime.batch import ChangeBatch, Ints
 
-ROWS, HEARTBEAT, TIME, CONTROL, RESULT, COUNTS = "rows", "heartbeat", "time", "control", "result", "counts"
-"""The kinds of pieces."""
+ROWS, COMBINED, HEARTBEAT, TIME, CONTROL = "rows", "combined", "heartbeat", "time", "control"
+RESULT, COUNTS = "result", "counts"
+"""The kinds of pieces; the last ones are on the way out."""
 
 RESULTS = "results"
 """Where results of queries go: to nobody, they only pass through."""

@@ -1,5 +1,7 @@
 """Where rows are read: operators without state run, and rows are packed for the buckets that they go to.
 
+Rows that only aggregates over time windows see are combined first (`runtime/fragments/combining.py`).
+
 Everything that is read in one go is summed up for all places: how many elements a source had, the first and last of
 their instants, and, for sources that an Rstream follows, all of them. So every place knows after each micro-batch how
 far all sources are, without asking anybody.
@@ -18,8 +20,9 @@ from runtime.batch import ChangeBatch, Columns, Ints
 from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
 from runtime.failures import UserFunctionFailed
+from runtime.fragments.combining import combiners
 from runtime.fragments.layout import Edge, Layout, Router
-from runtime.fragments.packing import ROWS, TIME, Piece, pack_changes, pack_time
+from runtime.fragments.packing import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
 from runtime.operators.shedding import rows_passed
 from runtime.rows import changes, is_sorted
@@ -40,6 +43,9 @@ class FeedReader:
         self._is_watched = any(clock.sources[each].is_watched for each in self._sources)
         self._edges = [edge for edge in layout.edges if edge.source in self._sources]
         self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
+        self._combiners = combiners(layout, self._edges, functions)
+        self._complete: Mapping[str, int] = {}
+        """How far edges were complete before what is being read, as far as that is known."""
         self._steps: dict[str, Step] = {}
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
@@ -54,6 +60,10 @@ class FeedReader:
         """Leave out what schedules, as the driver has them, say from now on."""
         for name in self._schedules.keys() & schedules.keys():
             self._schedules[name] = Schedule.of(schedules[name])
+
+    def complete_until(self, heartbeats: Mapping[str, int]) -> None:
+        """Note how far edges are complete before what is read next: no row from there on is late."""
+        self._complete = heartbeats
 
     def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
@@ -80,9 +90,26 @@ class FeedReader:
     def _pack(self, made: dict[str, ChangeBatch], place: str) -> Iterator[Piece]:
         for edge in self._edges:
             batch = self._made(edge.producer, made)
+            combined = self._combined(edge, batch, place)
+            if combined is not None:
+                yield from combined
+                batch = batch.filter(batch.start < self._complete[edge.key])
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
                 yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+
+    def _combined(self, edge: Edge, batch: ChangeBatch, place: str) -> list[Piece] | None:
+        """Return the rows of an edge that are not late, combined; None if they have to be sent as they are."""
+        if edge not in self._combiners or edge.key not in self._complete or not len(batch):
+            return None
+        on_time = batch.filter(batch.start >= self._complete[edge.key])
+        pieces = []
+        for number, combiner in enumerate(self._combiners[edge]):
+            found = combiner.combined(on_time, self._routers[edge])
+            if found is None:
+                return None
+            pieces += [Piece(edge.to, at, COMBINED, edge.key, f"{place}/{number}", n, blob) for at, n, blob in found]
+        return pieces
 
     def time(self, instants: Ints, skipped: int, place: str) -> Iterator[Piece]:
         """Yield what is to be known everywhere about what was read: the instants, and how many rows were left out."""

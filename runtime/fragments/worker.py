@@ -31,8 +31,10 @@ from runtime.agenda import Agenda
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
 from runtime.executor import Executor
+from runtime.fragments.combining import combinations, unpack_combined
 from runtime.fragments.layout import Edge, Layout, Router, types_of
 from runtime.fragments.packing import (
+    COMBINED,
     CONTROL,
     COUNTS,
     HEARTBEAT,
@@ -50,6 +52,7 @@ from runtime.fragments.packing import (
 )
 from runtime.fragments.parts import fragment_plan
 from runtime.fragments.reading import FeedReader
+from runtime.lifetimes import range_lifetime
 from runtime.operators.choosing import counted_by
 from runtime.operators.evicting import pairs_of
 from runtime.rows import is_sorted, order_by
@@ -83,6 +86,7 @@ class Worker:
         self._static = static
         self._functions = functions
         self._edges = {edge.key: edge for edge in layout.into(fragment)}
+        self._combined = {edge.key: found for edge in self._edges.values() if (found := combinations(layout, edge))}
         self._exits = [(edge, Router(layout, edge, functions)) for edge in layout.out_of(fragment)]
         self.executor = Executor(
             fragment_plan(layout, fragment),
@@ -121,6 +125,7 @@ class Worker:
         for message in messages:
             self._obey(message)
         self._take_rows(by_kind[ROWS])
+        self._take_combined(by_kind[COMBINED])
         for piece in by_kind[HEARTBEAT]:
             self.upstream[piece.about][piece.place] = unpack_values(piece.blob)["until"]
         self.executor.wake()
@@ -219,6 +224,16 @@ class Worker:
                 batch = batch.filter(on_time)
             self.waiting[edge.key].put(batch.start, [pa.array(batch.weights), *batch.columns])
 
+    def _take_combined(self, pieces: Sequence[Piece]) -> None:
+        """Hand rows that were combined to their aggregates, which keep them until their instants are complete."""
+        for piece in pieces:
+            combination = self._combined[piece.about][int(piece.place.rpartition("/")[2])]
+            found = unpack_combined(piece.blob, combination)
+            for window, aggregate in combination.readers:
+                start, end = range_lifetime(window, found.instants)
+                calls = [found.calls[at] for at in combination.calls_of(aggregate)]
+                self.executor.take_combined(aggregate.id, found.keys, found.rows, calls, start, end)
+
     def _enter_static(self) -> None:
         """Put static relations into their edges, at the first instants of their queries."""
         for edge in self._static_edges():
@@ -311,6 +326,7 @@ class Worker:
             "first": min((each.first for each in self.clock.sources.values() if each.first is not None), default=None),
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),
+            "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
             "held": self._state_held(),
             "until": self.executor.complete_until(),

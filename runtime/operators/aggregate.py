@@ -9,7 +9,7 @@ out: a row from the instant on at which it becomes true until the next one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from cql.bound import AggregateCall, EmptyRow
 from planner import operators as op
+from runtime.aggregates.calls import Call, Part
 from runtime.aggregates.cells import Cells
 from runtime.aggregates.extremes import ExtremeCall, extreme_call
 from runtime.aggregates.lanes import LINEAR, LinearCall, linear_call
 from runtime.aggregates.user import UserCall, user_call
 from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
 from runtime.chunks import Delta
-from runtime.expressions import compile_predicate
 from runtime.grouping import Lanes, Sums, TimedGroups
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
@@ -33,44 +33,7 @@ ROWS = "rows"
 _COUNTING = ("count", "approx_count_distinct")
 
 
-@dataclass(slots=True)
-class _Part:
-    """Rows of groups: what one call sees of a batch."""
-
-    slots: Ints
-    arguments: Columns
-    start: Ints
-    end: Ints | None
-    weight: Ints | None
-
-    def chosen(self, at: Ints) -> _Part:
-        return _Part(
-            self.slots[at],
-            take(self.arguments, at),
-            self.start[at],
-            None if self.end is None else self.end[at],
-            None if self.weight is None else self.weight[at],
-        )
-
-
-class _Call:
-    """One aggregate of the operator: its arguments and the rows that take part."""
-
-    def __init__(self, call: AggregateCall, functions: Mapping[str, Any]) -> None:
-        self.call = call
-        self._arguments = evaluate_all(call.arguments, functions)
-        self._filter = None if call.filter is None else compile_predicate([call.filter], functions)
-
-    def part(self, slots: Ints, batch: ChangeBatch) -> _Part:
-        """Return the rows of a batch that take part, with the values of the arguments."""
-        part = _Part(slots, self._arguments(batch.columns, len(batch)), batch.start, batch.end, batch.weight)
-        if self._filter is None or not len(batch):
-            return part
-        kept = np.flatnonzero(self._filter(batch.columns, len(batch)))
-        return part if len(kept) == len(batch) else part.chosen(kept)
-
-
-class _Sum(_Call):
+class _Sum(Call):
     """An aggregate that is a function of sums."""
 
     def __init__(self, at: int, call: AggregateCall, functions: Mapping[str, Any]) -> None:
@@ -78,10 +41,13 @@ class _Sum(_Call):
         self._linear: LinearCall = linear_call(call)
         self._prefix = f"{at}."
 
-    def lanes(self, part: _Part) -> Lanes:
+    def lanes(self, part: Part) -> Lanes:
         """Return what rows add to the sums of their groups."""
-        found = self._linear.lanes(part.arguments, len(part.slots))
-        return {self._prefix + key: lane for key, lane in found.items()}
+        return self.named(self._linear.lanes(part.arguments, len(part.slots)))
+
+    def named(self, lanes: Lanes) -> Lanes:
+        """Return lanes under the names that they have among those of all calls."""
+        return {self._prefix + key: lane for key, lane in lanes.items()}
 
     def result(self, sums: Sums) -> pa.Array:
         """Return the value after each cell."""
@@ -98,17 +64,17 @@ class _DistinctSum(_Sum):
         super().__init__(at, replace(call, function="count") if call.function in _COUNTING else call, functions)
         self.values = CountedRows([pa.int64(), *types], once)
 
-    def changes(self, part: _Part, until: int) -> _Part:
+    def changes(self, part: Part, until: int) -> Part:
         """Return the values that come to groups and leave them."""
         valid = valid_rows(part.arguments)
         part = part if valid is None else part.chosen(np.flatnonzero(valid))
         self.values.put(FIRST, (pa.array(part.slots), *part.arguments), part.start, part.end, part.weight)
         made = self.values.advance(until)
         slots, *arguments = made.columns
-        return _Part(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
+        return Part(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
 
 
-class _Looking(_Call):
+class _Looking(Call):
     """An aggregate that looks at the values of a group: an extreme, or one that a user wrote."""
 
     def __init__(self, call: AggregateCall, functions: Mapping[str, Any], final_ends: bool) -> None:
@@ -117,7 +83,7 @@ class _Looking(_Call):
             user_call(call, functions[call.function]) if call.user_defined else extreme_call(call, final_ends)
         )
 
-    def result(self, part: _Part, cells: Cells) -> pa.Array:
+    def result(self, part: Part, cells: Cells) -> pa.Array:
         """Take in rows and return the value after each cell."""
         count = len(part.slots)
         end = np.full(count, FOREVER) if part.end is None else part.end
@@ -182,7 +148,7 @@ class Aggregate(Operator):
             return empty_batch(self.types, self.until)
         return self._changes(sums, results)
 
-    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[_Part]) -> None:
+    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[Part]) -> None:
         """Note what the rows of a batch add to the sums of their groups, and when."""
         together: Lanes = {ROWS: np.ones(len(batch), np.int64)}
         for call, part in zip(self._calls, parts, strict=True):
@@ -195,6 +161,28 @@ class Aggregate(Operator):
                 continue
             self._groups.put(part.slots, call.lanes(part), part.start, part.end, part.weight)
         self._groups.put(slots, together, batch.start, batch.end, batch.weight)
+
+    def take_combined(
+        self, keys: Columns, rows: Ints, calls: Sequence[Mapping[str, pa.Array]], start: Ints, end: Ints
+    ) -> None:
+        """Take in rows that were combined on their way (`runtime/aggregates/combining.py`).
+
+        Each stands for so many `rows` with the same keys, start and end, and has what they come to for each call. They
+        start at the heartbeat or later.
+        """
+        slots = self._groups.table.slots(keys, len(rows))
+        together: Lanes = {ROWS: rows}
+        nothing = np.empty(0, np.int64)
+        for call, found in zip(self._calls, calls, strict=True):
+            if isinstance(call, _Sum):
+                together |= call.named({name: np.asarray(lane).astype(np.int64) for name, lane in found.items()})
+            else:
+                part = Part(slots, tuple(found[str(at)] for at in range(len(found))), start, end, None)
+                call.result(part, Cells(nothing, nothing, self.until))
+        self._groups.put(slots, together, start, end, None)
+
+    def settle(self) -> None:
+        self._groups.settle()
 
     def _promise_row(self) -> None:
         """See to the row of an ungrouped aggregate that is there without any rows to aggregate."""

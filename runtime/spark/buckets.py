@@ -20,9 +20,9 @@ from runtime.fragments.packing import CONTROL, RESULTS, Piece, bytes_batch, pack
 from runtime.fragments.state import load_worker
 from runtime.fragments.worker import Worker
 from runtime.spark.homes import Done, Name, home
-from runtime.spark.schedules import schedules_now
 from runtime.spark.sources import carrying
 from runtime.spark.task import Task
+from runtime.spark.telling import schedules_now
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
+from runtime.fragments.combining import complete_after
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
@@ -46,6 +47,7 @@ from runtime.spark.sources import SourceFrame, carrying
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
+from runtime.spark.telling import tell_complete
 from runtime.statistics import Figures
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
@@ -66,6 +68,8 @@ class Job:
         """The last control messages that had taken effect before the last two micro-batches."""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
+        self._complete: dict[str, int] = {}
+        """How far edges were complete after the last micro-batch since the start."""
         self._dry: set[str] = set()
         """The tables that do not always have more."""
         self._idle_watch: IdleWatch | None = None
@@ -79,6 +83,7 @@ class Job:
         self._feeds = feeds_of(record)
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
+        self._complete = {}
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
@@ -271,6 +276,7 @@ class Job:
         if self._shedder is not None:
             amounts = [] if self._query is None else self._query.amounts()
             self._shedder.begin(batch_id, self._spark.sparkContext, amounts)
+        tell_complete(self._spark.sparkContext, self._complete)
         found: dict[str, list[ChangeBatch]] = {}
         counted: list[dict[str, Any]] = []
         for kind, about, _, blob in sorted(_rows(frame)):
@@ -278,6 +284,7 @@ class Job:
                 counted.append(unpack_values(blob))
             else:
                 found.setdefault(about, []).append(unpack_changes(blob, 0))
+        self._complete = complete_after(counted)
         results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
             self._delivery.deliver(batch_id, results)

@@ -12,10 +12,10 @@ from runtime.failures import UserFunctionFailed, explained, placed
 from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import FeedReader
 from runtime.spark.prefixes import PrefixReader
-from runtime.spark.schedules import schedules_now
 from runtime.spark.sent import Sent
 from runtime.spark.sources import PartReader, carrying
 from runtime.spark.task import Task
+from runtime.spark.telling import complete_now, schedules_now
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -79,9 +79,10 @@ def read_control(sent: Sent[Task]) -> Arrow:
 
 
 def _reader(task: Task, feed: str) -> FeedReader:
-    """Return the reader that this process has for a feed; it knows what is lost in this micro-batch."""
+    """Return the reader that this process has for a feed; it knows what is lost in this micro-batch, and complete."""
     reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
     reader.follow(schedules_now() or {})
+    reader.complete_until(complete_now())
     return reader
 
 

@@ -28,7 +28,7 @@ from runtime.losses import Loss, Pairs, losses_of
 from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
-from runtime.spark.schedules import tell_tasks
+from runtime.spark.telling import tell_schedules
 from shedding.choices import Choices, Skipping
 from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import choices_of_query, units_of_query
@@ -109,7 +109,7 @@ class Shedder:
         else:
             self._decide()
             self._write(path)
-        tell_tasks(context, {**self._schedules.for_tasks(), **self._choices.for_tasks()})
+        tell_schedules(context, {**self._schedules.for_tasks(), **self._choices.for_tasks()})
 
     def done(
         self,
