@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from runtime.batch import Ints, Mask
-from runtime.marks import Marks, made_marks
+from runtime.marks import Marks
 from runtime.rows import Codes, changes, expand_ranges
 from runtime.stores import Entries, Store
 
@@ -121,11 +121,13 @@ class Lookup:
         owner, positions = _shared(look, owner[kept], positions[kept], self.least)
         return look.rows[owner], positions
 
-    def marks(self) -> Marks | None:
-        """Return the codes of all rows as bits, if there are not too many."""
-        if self._marks is None and self._has_marks:
+    def marks(self, pairs: int) -> Marks | None:
+        """Return the codes of all rows as bits, if there are not too many, and so many pairs are worth it."""
+        is_worth_it = self.store.has_marks(self.index) or pairs >= MARKS_FROM * len(self.store)
+        if self._marks is None and self._has_marks and is_worth_it:
             entries, _ = self._entries()
-            self._marks = made_marks(entries.codes, entries.rows, self.length, self._stored, len(self.store))
+            stored = self.store.marks(self.index)
+            self._marks = None if stored is None else stored.beside(entries.codes, entries.rows, self.length)
             self._has_marks = self._marks is not None
         return self._marks
 
@@ -140,10 +142,6 @@ class Lookup:
         for owner, places in found:
             if len(owner):
                 yield look.rows[owner], places + base
-
-    def _stored(self, codes: Codes) -> tuple[Ints, Ints]:
-        owner, positions = self.store.find(self.index, codes, None, None)
-        return owner, positions - self.store.base
 
     def _entries(self) -> tuple[Entries, Ints]:
         if self._codes is None:
@@ -199,7 +197,7 @@ def _found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
         if lookup is None or not len(sizes) or sizes.max() < _FEWEST:
             yield from _all_pairs(look, np.arange(len(sizes)), sizes)
             continue
-        marks = lookup.marks() if int(sizes.sum()) >= MARKS_FROM * len(lookup.store) else None
+        marks = lookup.marks(int(sizes.sum()))
         counts = lookup.counts(look)
         tests = PAIR_COST * counts / lookup.least
         by_marks = np.inf if marks is None else WORD_COST * marks.words * sizes + tests

@@ -1,22 +1,23 @@
 """Marks: sets of codes as bits, so that what rows have in common is counted 64 codes at a time.
 
-The different codes that new rows have are numbered; a row has the bit of each of its codes. What a row has in common
-with a stretch of stored rows is then a matter of a few operations on columns of 64-bit words, whatever the codes stand
-for. Two codes never share a bit, so that nothing in common is overlooked; stored rows may have bits in vain.
+The different codes of stored rows are numbered; a row has the bit of each of its codes. What a row has in common with a
+stretch of stored rows is then a matter of a few operations on columns of 64-bit words, whatever the codes stand for.
+Two codes never share a bit, so that nothing in common is overlooked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.batch import Ints
+from runtime.growing import GrowingInts
 from runtime.rows import Codes
 
-MOST_WORDS = 64
+MOST_WORDS = 16
 """How many words of 64 bits a row may take: with more, there are cheaper ways of comparing."""
 
 _MOST_CODES = 255
@@ -32,8 +33,8 @@ _STRETCH = 1 << 13
 class Marks:
     """The bits of new rows and of stored ones, word by word."""
 
-    new: Codes
-    stored: Codes
+    new: Sequence[Codes]
+    stored: Sequence[Codes]
 
     @property
     def words(self) -> int:
@@ -47,21 +48,22 @@ class Marks:
 
         Each looks at those from a first to before a last one, by their places `among` some of them or among all.
         """
-        stored = self.stored if among is None else self.stored[:, among]
+        stored = self.stored if among is None else [word[among] for word in self.stored]
         order = np.argsort(first, kind="stable")
         for at in range(0, len(order), _ROWS):
             block = order[at : at + _ROWS]
-            mine = self.new[:, rows[block], None]
+            mine = [word[rows[block], None] for word in self.new]
             begin, end = int(first[block[0]]), int(last[block].max())
             for low in range(begin, end, _STRETCH):
-                others = stored[:, None, low : min(low + _STRETCH, end)]
-                row, place = np.divmod(np.flatnonzero(_common(mine, others) >= least), others.shape[2])
+                high = min(low + _STRETCH, end)
+                common = _common(mine, [word[None, low:high] for word in stored])
+                row, place = np.divmod(np.flatnonzero(common >= least), high - low)
                 row, place = block[row], place + low
                 inside = (place >= first[row]) & (place < last[row])
                 yield row[inside], place[inside] if among is None else among[place[inside]]
 
 
-def _common(mine: Codes, others: Codes) -> npt.NDArray[np.uint8]:
+def _common(mine: Sequence[Codes], others: Sequence[Codes]) -> npt.NDArray[np.uint8]:
     """Return how many bits rows have in common."""
     count: npt.NDArray[np.uint8] = np.bitwise_count(mine[0] & others[0])
     for own, other in zip(mine[1:], others[1:], strict=True):
@@ -69,26 +71,65 @@ def _common(mine: Codes, others: Codes) -> npt.NDArray[np.uint8]:
     return count
 
 
-def made_marks(
-    codes: Codes, rows: Ints, length: int, stored: Callable[[Codes], tuple[Ints, Ints]], stored_length: int
-) -> Marks | None:
-    """Return the marks of new rows that have some codes, and of stored ones; None if that is not possible.
+class StoredMarks:
+    """The bits of stored rows, by position, and which code has which bit."""
 
-    `stored` tells of which of some different codes there are which stored rows. With too many codes marks are too long;
-    and a row that has a code twice, which stands for two things then, could have more in common than one bit says.
-    """
-    different, number = np.unique(codes, return_inverse=True)
-    words = -(-len(different) // _BITS)
-    if not 0 < words <= MOST_WORDS or np.bincount(rows).max() > _MOST_CODES:
-        return None
-    if len(np.unique(rows * len(different) + number)) < len(codes):
-        return None
-    found, places = stored(different)
-    return Marks(_bits(number, rows, words, length), _bits(found, places, words, stored_length))
+    def __init__(self, base: int) -> None:
+        self._codes = np.empty(0, np.uint64)
+        """The codes that have a bit, sorted."""
+        self._numbers = np.empty(0, np.int64)
+        self._words = [GrowingInts(base)]
+
+    def __len__(self) -> int:
+        return len(self._words[0].values)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(word.nbytes for word in self._words) + self._codes.nbytes + self._numbers.nbytes
+
+    def add(self, codes: Codes, rows: Ints, count: int, half: bool = False) -> bool:
+        """Add so many rows, some of which have codes; tell whether there were bits enough, with `half` half of them."""
+        new = np.setdiff1d(codes, self._codes)
+        total = len(self._codes) + len(new)
+        if total > MOST_WORDS * _BITS // (2 if half else 1):
+            return False
+        merged = np.concatenate([self._codes, new])
+        numbers = np.concatenate([self._numbers, np.arange(len(self._codes), total)])
+        order = np.argsort(merged)
+        self._codes, self._numbers = merged[order], numbers[order]
+        while len(self._words) * _BITS < total:
+            self._words.append(GrowingInts(self._words[0].base))
+            self._words[-1].append(np.zeros(len(self), np.int64))
+        number = self._numbers[np.searchsorted(self._codes, codes)]
+        for word, bits in zip(self._words, _bits(number, rows, len(self._words), count), strict=True):
+            word.append(bits.view(np.int64))
+        return True
+
+    def cut(self, base: int) -> None:
+        """Forget the rows before a position, which may be beyond all of them."""
+        if base >= self._words[0].base + len(self):
+            self._words = [GrowingInts(base) for _ in self._words]
+        for word in self._words:
+            word.cut(base)
+
+    def beside(self, codes: Codes, rows: Ints, length: int) -> Marks | None:
+        """Return them with those of new rows that have some codes.
+
+        None if that is not possible: a row that has a code twice, which stands for two things then, could have more in
+        common than one bit says.
+        """
+        if not len(codes) or np.bincount(rows).max() > _MOST_CODES:
+            return None
+        known = np.flatnonzero(np.isin(codes, self._codes))
+        number = self._numbers[np.searchsorted(self._codes, codes[known])]
+        if len(np.unique(rows[known] * (MOST_WORDS * _BITS) + number)) < len(known):
+            return None
+        stored = [word.values.view(np.uint64) for word in self._words]
+        return Marks(_bits(number, rows[known], len(stored), length), stored)
 
 
-def _bits(number: Ints, rows: Ints, words: int, length: int) -> Codes:
+def _bits(number: Ints, rows: Ints, words: int, length: int) -> list[Codes]:
     """Return which numbers rows have, word by word."""
     bits = np.zeros(words * length, np.uint64)
     np.bitwise_or.at(bits, number // _BITS * length + rows, np.uint64(1) << (number % _BITS).astype(np.uint64))
-    return bits.reshape(words, length)
+    return list(bits.reshape(words, length))

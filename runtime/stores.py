@@ -21,8 +21,10 @@ import pyarrow as pa
 from cql.bound import RangeSpec
 from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, take
 from runtime.chunks import Delta
+from runtime.growing import GrowingInts
 from runtime.indexes import CodeRuns
 from runtime.lifetimes import earlier, range_lifetime
+from runtime.marks import StoredMarks
 from runtime.rows import Codes, distinct_rows, remaining, row_codes, valid_rows
 
 KeysOf = Callable[[Columns, int], Columns]
@@ -41,44 +43,6 @@ EntriesOf = Callable[[Columns, int], Entries]
 
 _FEWEST = 4096
 MOST_PARTS = 16
-
-
-class GrowingInts:
-    """Integers by position: grows at the end, and is cut at the beginning."""
-
-    def __init__(self, base: int = 0) -> None:
-        self._buffer = np.empty(0, np.int64)
-        self._first = self._last = 0
-        self.base = base
-
-    @property
-    def nbytes(self) -> int:
-        return self._buffer.nbytes
-
-    @property
-    def values(self) -> Ints:
-        return self._buffer[self._first : self._last]
-
-    def append(self, values: Ints) -> None:
-        """Add values at the end."""
-        if self._last + len(values) > len(self._buffer):
-            kept = self.values
-            needed = len(kept) + len(values)
-            # With an eighth more than is needed, everything is moved once for each ninth that comes.
-            moved = np.empty(needed + needed // 8, np.int64)
-            moved[: len(kept)] = kept
-            self._buffer, self._first, self._last = moved, 0, len(kept)
-        self._buffer[self._last : self._last + len(values)] = values
-        self._last += len(values)
-
-    def at(self, positions: Ints) -> Ints:
-        """Return the values at some positions."""
-        return self.values[positions - self.base]
-
-    def cut(self, base: int) -> None:
-        """Forget what is before a position."""
-        self._first += base - self.base
-        self.base = base
 
 
 class LifetimeRule(Protocol):
@@ -180,7 +144,7 @@ class Store:
     def nbytes(self) -> int:
         """Bytes of the rows, their lifetimes and indexes."""
         lifetimes = sum(numbers.nbytes for numbers in self._numbers)
-        return self._column_bytes + lifetimes + sum(index.runs.nbytes for index in self._indexes.values())
+        return self._column_bytes + lifetimes + sum(index.nbytes for index in self._indexes.values())
 
     @property
     def _numbers(self) -> tuple[GrowingInts, ...]:
@@ -253,6 +217,14 @@ class Store:
     def counts(self, index: str, codes: Codes, low: Ints, high: Ints) -> Ints:
         """Return how many entries of an index have to be looked at to find the rows of each code within bounds."""
         return self._extended(index).counts(codes, low, high)
+
+    def marks(self, index: str) -> StoredMarks | None:
+        """Return the codes of an index as bits, from the base on; None if there are too many different ones."""
+        return self._indexes[index].marked(self)
+
+    def has_marks(self, index: str) -> bool:
+        """Tell whether there are marks, so that they cost next to nothing."""
+        return self._indexes[index].marks is not None
 
     def _extended(self, index: str) -> CodeRuns:
         found = self._indexes[index]
@@ -363,28 +335,51 @@ def by_keys(keys_of: KeysOf) -> EntriesOf:
 
 
 class _StoreIndex:
-    """An index of a store by some codes, made when it is asked for."""
+    """An index of a store by some codes, made when it is asked for, and the same codes as bits, if these are."""
 
     def __init__(self, entries_of: EntriesOf) -> None:
         self._entries_of = entries_of
-        self.runs = CodeRuns()
-        self._indexed = 0
+        self.reset(0)
 
     def reset(self, base: int) -> None:
         """Start anew from a position."""
         self.runs = CodeRuns()
-        self._indexed = base
+        self.marks: StoredMarks | None = None
+        self._indexed = self._unmarked_until = base
+
+    @property
+    def nbytes(self) -> int:
+        return self.runs.nbytes + (0 if self.marks is None else self.marks.nbytes)
 
     def extend(self, store: Store) -> None:
         """Index what is new."""
         first = max(self._indexed, store.base)
         if first == store.length:
             return
-        codes, rows = self._entries_of(store.rows_since(first), store.length - first)
-        self.runs.add(codes, rows + first, store.base)
+        entries = self._entries_of(store.rows_since(first), store.length - first)
+        self.runs.add(entries.codes, entries.rows + first, store.base)
         if self.runs.reach_before(store.base) > len(store) // 4 + _FEWEST:
             self.runs.forget_before(store.base)
         self._indexed = store.length
+        if self.marks is not None:
+            self.marks.cut(store.base)
+            if not self.marks.add(entries.codes, entries.rows, store.length - first):
+                self.marks = None
+
+    def marked(self, store: Store) -> StoredMarks | None:
+        """Return the codes of all rows as bits.
+
+        Where rows have too many different codes, nobody tries again before all of them are gone.
+        """
+        self.extend(store)
+        if self.marks is None and store.base >= self._unmarked_until:
+            codes, rows = self._entries_of(store.rows_since(store.base), len(store))
+            self.marks = StoredMarks(store.base)
+            if not self.marks.add(codes, rows, len(store), half=True):
+                self.marks, self._unmarked_until = None, store.length
+        if self.marks is not None:
+            self.marks.cut(store.base)
+        return self.marks
 
 
 class Stub:

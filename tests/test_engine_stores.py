@@ -14,10 +14,11 @@ import pytest
 from cql.bound import RangeSpec
 from runtime.agenda import Agenda
 from runtime.batch import FOREVER, ChangeBatch, Columns
+from runtime.growing import GrowingInts
 from runtime.indexes import CodeRuns
 from runtime.rows import row_codes
 from runtime.slots import SlotTable
-from runtime.stores import GrowingInts, RangeEnds, RowsEnds, Store, StoredEnds, Stub, by_keys
+from runtime.stores import RangeEnds, RowsEnds, Store, StoredEnds, Stub, by_keys
 from tests.engine_cases import clashing_codes, small_limits
 from tests.random_queries import first_seed
 

@@ -100,9 +100,11 @@ class FeedReader:
 
     def _combined(self, edge: Edge, batch: ChangeBatch, place: str) -> list[Piece] | None:
         """Return the rows of an edge that are not late, combined; None if they have to be sent as they are."""
-        if edge not in self._combiners or edge.key not in self._complete or not len(batch):
+        if edge not in self._combiners or edge.key not in self._complete:
             return None
         on_time = batch.filter(batch.start >= self._complete[edge.key])
+        if not len(on_time):
+            return None
         pieces = []
         for number, combiner in enumerate(self._combiners[edge]):
             found = combiner.combined(on_time, self._routers[edge])
