@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from runtime.batch import Ints
+from runtime.batch import Ints, Mask
 from runtime.growing import GrowingInts
-from runtime.rows import Codes
+from runtime.rows import Codes, distinct_sorted
 
 MOST_WORDS = 16
 """How many words of 64 bits a row may take: with more, there are cheaper ways of comparing."""
@@ -89,7 +89,7 @@ class StoredMarks:
 
     def add(self, codes: Codes, rows: Ints, count: int, half: bool = False) -> bool:
         """Add so many rows, some of which have codes; tell whether there were bits enough, with `half` half of them."""
-        new = np.setdiff1d(codes, self._codes)
+        new = distinct_sorted(codes[~self._places(codes)[1]])
         total = len(self._codes) + len(new)
         if total > MOST_WORDS * _BITS // (2 if half else 1):
             return False
@@ -100,7 +100,7 @@ class StoredMarks:
         while len(self._words) * _BITS < total:
             self._words.append(GrowingInts(self._words[0].base))
             self._words[-1].append(np.zeros(len(self), np.int64))
-        number = self._numbers[np.searchsorted(self._codes, codes)]
+        number = self._numbers[self._places(codes)[0]]
         for word, bits in zip(self._words, _bits(number, rows, len(self._words), count), strict=True):
             word.append(bits.view(np.int64))
         return True
@@ -120,12 +120,18 @@ class StoredMarks:
         """
         if not len(codes) or np.bincount(rows).max() > _MOST_CODES:
             return None
-        known = np.flatnonzero(np.isin(codes, self._codes))
-        number = self._numbers[np.searchsorted(self._codes, codes[known])]
-        if len(np.unique(rows[known] * (MOST_WORDS * _BITS) + number)) < len(known):
+        places, is_known = self._places(codes)
+        number, rows = self._numbers[places[is_known]], rows[is_known]
+        if len(distinct_sorted(rows * (MOST_WORDS * _BITS) + number)) < len(rows):
             return None
         stored = [word.values.view(np.uint64) for word in self._words]
-        return Marks(_bits(number, rows[known], len(stored), length), stored)
+        return Marks(_bits(number, rows, len(stored), length), stored)
+
+    def _places(self, codes: Codes) -> tuple[Ints, Mask]:
+        """Return where codes are among those that have a bit, and whether they are."""
+        places = np.searchsorted(self._codes, codes)
+        places[places == len(self._codes)] = 0
+        return places, self._codes[places] == codes if len(self._codes) else np.zeros(len(codes), np.bool_)
 
 
 def _bits(number: Ints, rows: Ints, words: int, length: int) -> list[Codes]:

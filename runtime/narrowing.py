@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from planner.conditions import Band, Condition
 from runtime.batch import Columns, Ints
 from runtime.expressions.words import split_words
-from runtime.rows import Codes, expand_ranges, fixed_values, row_codes, valid_rows
+from runtime.rows import Codes, distinct_sorted, expand_ranges, fixed_values, row_codes, valid_rows
 from runtime.stores import Entries, EntriesOf, KeysOf
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ def _words(texts_of: KeysOf) -> EntriesOf:
         encoded = words.dictionary_encode()
         owner = np.repeat(np.arange(length), np.diff(first))
         count = max(len(encoded.dictionary), 1)
-        rows, number = np.divmod(np.unique(owner * count + encoded.indices.to_numpy()), count)
+        rows, number = np.divmod(distinct_sorted(owner * count + encoded.indices.to_numpy()), count)
         return Entries(row_codes([encoded.dictionary], len(encoded.dictionary)).codes[number], rows)
 
     return entries

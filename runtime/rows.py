@@ -8,7 +8,7 @@ rows themselves wherever two codes meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from runtime.batch import Columns, Ints, Mask, take
 
 Codes = npt.NDArray[np.uint64]
+Integer = TypeVar("Integer", np.int64, np.uint64)
 
 _NULL_CODE = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY_CODE = np.uint64(0xD1B54A32D192ED03)
@@ -219,6 +220,12 @@ def changes(ordered: npt.NDArray[np.generic]) -> Mask:
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return first
+
+
+def distinct_sorted(values: npt.NDArray[Integer]) -> npt.NDArray[Integer]:
+    """Return the different ones of some integers, sorted: NumPy's `unique` hashes them first, which takes longer."""
+    ordered = np.sort(values)
+    return ordered[changes(ordered)]
 
 
 def ranks(column: pa.Array) -> Ints:
