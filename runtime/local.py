@@ -417,10 +417,10 @@ class LocalRun:
         if units is None and not choices:
             raise cannot_shed(query)
         with self._lock:
-            if units is not None:
-                executor.schedules[units.schedule].decide(fraction)
             for name in choices:
                 executor.choices.decide(name, fraction)
+            if units is not None and not choices:
+                executor.schedules[units.schedule].decide(fraction)
 
     def finish(self) -> None:
         """End all sources, close the last instants and complete the results."""

@@ -139,11 +139,13 @@ def _left_out(
 ) -> Loss:
     """Return what a query has lost whose joins look at a part, perhaps of what is left of streams that lose rows.
 
-    A row that is not lost finds as many others as without losses, in a window of the last rows.
+    In a window of the last rows, a row that is not lost finds as many others as without losses. What was lost of
+    windows of time is in the recall of their joins.
     """
     level, deciders = service_level(query.options, query.settings), [choices.deciders[name] for name in joins]
     recalls = [recall for each in deciders if (recall := each.recall()) is not None]
-    kept = min((passed / taken for taken, passed in drops if taken), default=1.0)
+    of_rows = any(isinstance(choices.joins[name], op.DualJoin) for name in joins)
+    kept = min((passed / taken for taken, passed in drops if taken and of_rows), default=1.0)
     fraction = max(each.fraction for each in deciders)
     cause = next((why(name) for name, each in zip(joins, deciders, strict=True) if each.fraction > 0), "")
     rows = sum(taken - passed for taken, passed in drops)

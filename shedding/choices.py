@@ -34,6 +34,8 @@ MOST_MATCHES = 1024
 
 _FADES = 0.5 ** (1 / HALVES)
 
+NOTHING: Mapping[str, float] = {}
+
 
 @dataclass(frozen=True)
 class Selections:
@@ -76,8 +78,11 @@ class Decider(ABC):
         """Leave out a share of the work."""
 
     @abstractmethod
-    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what the buckets of the join have counted in a micro-batch."""
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
+        """Take in what the buckets of the join have counted in a micro-batch.
+
+        `kept` is the share of all pairs whose rows were not dropped before they came to the join.
+        """
 
     @abstractmethod
     def in_force(self) -> dict[str, Any]:
@@ -105,10 +110,10 @@ class Selecting(Decider):
         self._adaptation = Adaptation(lengths, (CELLS, CELLS), types, join.seed, halves=HALVES)
         self._meant = 1.0
         """Which share of all that could be looked at is meant to be."""
-        self._found = 0.0
-        """What pairs were worth that were found."""
-        self._sampled = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-        """By side: rows, how many those that looked at everything stood for, and what these say that was missed."""
+        self._found = self._missed = 0.0
+        """What pairs were worth that were found, and that were missed, as full probes tell."""
+        self._sampled = [[0.0, 0.0], [0.0, 0.0]]
+        """What full probes of late have found that others would have missed, and their comparisons, by window."""
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
@@ -123,26 +128,38 @@ class Selecting(Decider):
         looked, meant = self._looked
         return min(max(looked / meant, 1 / MOST_EXCESS), MOST_EXCESS) if looked and meant else 1.0
 
-    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
         total, looked = (sum(each["work"][at] for each in counted) for at in (0, 1))
         if self.fraction > 0:
             self._looked = [_FADES * self._looked[0] + looked, _FADES * self._looked[1] + self._meant * total]
         sides = []
         for side in (0, 1):
-            total = Counts.none(self._adaptation.types[side], len(self._adaptation.borders(side)) - 1)
+            counts = Counts.none(self._adaptation.types[side], len(self._adaptation.borders(side)) - 1)
             for each in counted:
-                total = total.plus(Counts.of(each["counts"][side]))
-            sides.append(total)
-        self._found += sum(each["found"] for each in counted)
-        for side, counts in enumerate(sides):
-            sampling = self._adaptation.in_force[side][0].sampling
-            rows, stood_for, missed = self._sampled[side]
-            self._sampled[side] = [
-                rows + float(counts.probes.sum()),
-                stood_for + sum(each["full"][side] for each in counted) / sampling,
-                missed + float((counts.worth - counts.inside).sum()) * (1 - sampling) / sampling,
-            ]
+                counts = counts.plus(Counts.of(each["counts"][side]))
+            sides.append(counts)
+        found = sum(each["found"] for each in counted)
+        missed = sum(
+            self._missed_in(side, sides[side], sum(each["total"][side] for each in counted)) for side in (0, 1)
+        )
+        self._found += found
+        self._missed += missed + (found + missed) * (1 / kept - 1)
         self._adaptation.learn((sides[0], sides[1]))
+
+    def _missed_in(self, side: int, counts: Counts, total: float) -> float:
+        """Return what was missed in a micro-batch, in which an exact join would have made so many comparisons.
+
+        Full probes tell, of this one and of the last ones before: those that the selection was made by would say less.
+        """
+        if self.fraction <= 0:
+            self._sampled[side] = [0.0, 0.0]
+            return 0.0
+        missed, compared = self._sampled[side]
+        missed = missed / 2 + float((counts.worth - counts.inside).sum())
+        compared = compared / 2 + float(counts.comparisons.sum())
+        self._sampled[side] = [missed, compared]
+        rate = missed / compared if compared else self._adaptation.missed(side)
+        return (1 - self._adaptation.in_force[side][0].sampling) * rate * total
 
     def in_force(self) -> dict[str, Any]:
         sides = self._adaptation.in_force
@@ -153,7 +170,7 @@ class Selecting(Decider):
         return {
             **self.in_force(),
             "counts": counts,
-            "found": self._found,
+            "pairs": [self._found, self._missed],
             "sampled": self._sampled,
             "looked": self._looked,
             "meant": self._meant,
@@ -162,12 +179,13 @@ class Selecting(Decider):
     def take_over(self, values: Mapping[str, Any]) -> None:
         self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
-        self._found, self._sampled = values["found"], [list(each) for each in values["sampled"]]
+        self._found, self._missed = values["pairs"]
+        self._sampled = [list(each) for each in values["sampled"]]
         for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
             learned.learn(Counts.of(counts), halves=0.0)
 
     def recall(self) -> float | None:
-        return _share(self._found, sum(missed * rows / stood for rows, stood, missed in self._sampled if stood))
+        return _share(self._found, self._missed)
 
 
 def _share(found: float, missed: float) -> float | None:
@@ -214,7 +232,7 @@ class Skipping(Decider):
         work = shares * (1 + np.arange(len(shares)))
         return float(work[: mix.cutoff].sum() / work.sum())
 
-    def learn(self, counted: Sequence[Mapping[str, Any]]) -> None:
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
         self._histogram *= _FADES
         self._costs = [_FADES * each for each in self._costs]
         for each in counted:
@@ -271,10 +289,10 @@ class Choices:
             if decider.fraction > 0:
                 self.decide(name, decider.fraction)
 
-    def learn(self, counted: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
-        """Take in what buckets of joins have counted in a micro-batch."""
+    def learn(self, counted: Mapping[str, Iterable[Mapping[str, Any]]], kept: Mapping[str, float] = NOTHING) -> None:
+        """Take in what buckets of joins have counted in a micro-batch, and which share of all pairs came to them."""
         for name, each in counted.items():
-            self.deciders[name].learn(list(each))
+            self.deciders[name].learn(list(each), kept.get(name, 1.0))
 
     def follow(self, values: Mapping[str, Any]) -> None:
         """Go by what others have decided, as far as it is about joins that are here."""

@@ -37,9 +37,6 @@ COLD = 2
 PATIENCE = 3
 """How many times in a row losing all that gaps allow has to be too little before a schedule is suspended."""
 
-FARTHEST = 3.0
-"""A micro-batch that took so many times as long as expected says nothing: it has met something else."""
-
 BRINGS_BACK = 0.5
 """A suspended schedule comes back when the others leave this share of the time unused."""
 
@@ -103,7 +100,7 @@ class Controller:
     ...     controller.observe(Observed(read=100_000, kept=100_000, seconds=1.4))
     >>> share = Share(part=1.0, saved=1.0, most=0.9, weight=1.0)
     >>> light, heavy = (controller.fractions(Load(rows), {"s": share}, 2.0)["s"] for rows in (100_000, 400_000))
-    >>> light == 0, 0.5 < heavy < 0.8
+    >>> light == 0, 0.3 < heavy < 0.8
     (True, True)
     """
 
@@ -123,7 +120,7 @@ class Controller:
         self._started += 1
         if batch.read and self._started > COLD:
             self._seen.append(batch)
-            found = _robust(self._seen)
+            found = _fitted(self._seen)
             self.costs = replace(found, kept=max(found.kept, self.least_kept))
 
     def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
@@ -186,13 +183,6 @@ class Controller:
 def _is_close(before: float, now: float) -> bool:
     """Tell whether a change is not worth making: neither for what is lost nor for what is kept."""
     return now > 0 and abs(now - before) <= 0.05 * min(before, 1 - before)
-
-
-def _robust(seen: Sequence[Observed]) -> Costs:
-    """Return the costs that explain micro-batches best, but for those that took much longer than the others say."""
-    costs = _fitted(seen)
-    usual = [batch for batch in seen if batch.seconds <= FARTHEST * costs.seconds(batch.read, batch.kept)]
-    return _fitted(usual) if 0 < len(usual) < len(seen) else costs
 
 
 def _fitted(seen: Sequence[Observed]) -> Costs:

@@ -1,7 +1,8 @@
 """What something costs, learned from how long it took: least squares with a guess, and without negative costs.
 
 Times are sums of costs times counts. Newer observations count more than older ones, and a guess counts like one more
-of them, so that there is an answer however few there are and however much they are alike.
+of them, so that there is an answer however few there are and however much they are alike. Observations that are far off
+what the others say count less (Huber's weights): machines have other things to do, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ AGEING = 0.9
 """How much less an observation counts than the one after it."""
 
 
+USUALLY_OFF = 0.1
+"""By which share of what they usually take observations may be off without counting less."""
+
+ROUNDS = 10
+"""How many times it is found out which observations are off."""
+
+
 def fitted(counts: Sequence[Sequence[float]], seconds: Sequence[float], guess: Sequence[float]) -> Floats:
     """Return the cost of each thing that was counted, the first of which is always counted once.
 
@@ -24,9 +32,21 @@ def fitted(counts: Sequence[Sequence[float]], seconds: Sequence[float], guess: S
     >>> fixed, each = fitted(batches, [0.5 + 1e-6 * n for _, n in batches], guess=[0.4, 1.1e-6])
     >>> round(float(fixed), 1), round(float(each) * 1e6, 1)
     (0.5, 1.0)
+    >>> fixed, each = fitted([*batches, [1, 3e6]], [*(0.5 + 1e-6 * n for _, n in batches), 40.0], guess=[0.4, 1.1e-6])
+    >>> round(float(fixed), 1), round(float(each) * 1e6, 1)
+    (0.5, 1.0)
     """
     rows, wanted = np.array(counts, float), np.array(seconds, float)
-    weights = np.sqrt(AGEING ** np.arange(len(rows))[::-1])
+    ageing = AGEING ** np.arange(len(rows))[::-1]
+    near = max(USUALLY_OFF * float(np.median(wanted)), 1e-9)
+    weights = np.ones(len(rows))
+    for _ in range(ROUNDS):
+        costs = _least_squares(rows, wanted, np.sqrt(weights * ageing), guess)
+        weights = np.minimum(1.0, near / np.maximum(np.abs(rows @ costs - wanted), near))
+    return costs
+
+
+def _least_squares(rows: Floats, wanted: Floats, weights: Floats, guess: Sequence[float]) -> Floats:
     scale = np.maximum(rows.max(axis=0), 1.0)
     trust = np.array([0.1] + [0.3] * (len(guess) - 1))
     system = np.vstack([rows / scale * weights[:, None], np.diag(trust)])

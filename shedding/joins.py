@@ -37,7 +37,7 @@ def fitting_policy(plan: QueryPlan, level: ServiceLevel) -> str | None:
     else:
         wanted = {
             "dual": lambda: with_dual_join(plan, level, True, lambda _: None),
-            "selective": lambda: with_selective_joins(plan, level, share=True),
+            "selective": lambda: with_selective_joins(plan, level, True, lambda _: None),
         }
     for policy, attempt in wanted.items():
         try:
@@ -102,9 +102,13 @@ def _only_join(plan: QueryPlan, policies: str) -> op.BinaryJoin:
 
 
 def with_selective_joins(
-    plan: QueryPlan, level: ServiceLevel, share: bool, utility: bound.Rel | None = None
+    plan: QueryPlan,
+    level: ServiceLevel,
+    share: bool,
+    above: Callable[[op.Source], op.Operator | None],
+    utility: bound.Rel | None = None,
 ) -> QueryPlan:
-    """Return a plan whose joins of two windows look at the ages that are worth it.
+    """Return a plan whose joins of two windows look at the ages that are worth it; `above` may lose rows before that.
 
     Of joins of several inputs, those of two windows do so; the others take what these find. What pairs are worth can
     be said for one join only.
@@ -116,7 +120,7 @@ def with_selective_joins(
         same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind")}
         schedule = _schedule("selective", join, level, repr(worth) if worth else "")
         instead[join.id] = op.SelectiveJoin(**same, **worth, schedule=schedule, windows=windows, seed=level.seed)
-    return _instead(plan, level, share, instead)
+    return _instead(plan, level, share, instead, above)
 
 
 def _worth(plan: QueryPlan, joins: Sequence[op.BinaryJoin], utility: bound.Rel) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def with_drops(
     _refuse_unused(plan, level, policy, utility)
     match policy:
         case "selective":
-            return with_selective_joins(plan, level, share, utility)
+            return with_selective_joins(plan, level, share, _random_drops(plan, level), utility)
         case "dual":
             above = _random_drops(plan, level) if level.accept_approximate else lambda _: None
             return with_dual_join(plan, level, share, above)

@@ -244,6 +244,17 @@ class Selection:
         at = np.searchsorted(np.array([each.least for each in self.ages]), ages, side="right") - 1
         return (at >= 0) & (ages < np.array([each.end for each in self.ages])[at])
 
+    def shares(self, borders: Ints) -> Floats:
+        """Return which share of each of some cells is looked at.
+
+        >>> Selection((Ages(0, 5), Ages(10, 12)), sampling=0.5, seed=3).shares(np.array([0, 10, 14])).tolist()
+        [0.5, 0.5]
+        """
+        found = np.zeros(len(borders) - 1)
+        for least, end in self.ages:
+            found += np.clip(np.minimum(borders[1:], end) - np.maximum(borders[:-1], least), 0, None)
+        return found / np.diff(borders)
+
     def is_full(self, ordinals: Ints) -> Mask:
         """Return which probing tuples are full probes, by their ordinals in their stream."""
         return coins(self.seed, ordinals) < self.sampling
@@ -520,6 +531,16 @@ class Adaptation:
             Selection(selected(float(part), densities, borders), fraction * self.sampling, 2 * self.seed + side)
             for part in parts
         )
+
+    def missed(self, side: int) -> float:
+        """Return what selective probes miss, for each comparison that exact ones would make: its worth, on average."""
+        counts, worth = self.learned[side].counts, 0.0
+        for type_, selection in enumerate(self.in_force[side]):
+            matches = counts.matches[type_]
+            if matches.sum() > 0:
+                outside = float((matches * (1 - selection.shares(self.borders(side)))).sum())
+                worth += float(counts.worth[type_]) * outside / float(matches.sum())
+        return worth / float(counts.comparisons.sum()) if counts.comparisons.any() else 0.0
 
     def mass_inside(self) -> float:
         """Return which share of all matches the selections in force find, as far as densities are known."""

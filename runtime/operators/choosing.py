@@ -62,8 +62,8 @@ class _SelectiveMatcher(Matcher):
     def __init__(self, exact: Matcher, windows: tuple[int, int]) -> None:
         super().__init__(exact.sides, exact.residual, exact.narrowing)
         self._windows = windows
-        self.looked = self.total = 0
-        """How many stored rows were looked at, and how many an exact join would have looked at."""
+        self.looked, self.totals = 0, [0, 0]
+        """How many stored rows were looked at, and how many an exact join would have looked at in either window."""
 
     def begin(self, own: _Rows, stored: _Rows, selections: Selections) -> None:
         """Prepare for the rows of a batch."""
@@ -84,9 +84,11 @@ class _SelectiveMatcher(Matcher):
     def _count_everything(self, port: int, part: Matches) -> None:
         instants = self._own.instants[part.owner]
         first = np.searchsorted(self._stored.instants, instants - self._windows[1 - port], side="right")
+        begin = np.searchsorted(self._stored.instants, instants, side="right" if port else "left")
         last = np.searchsorted(self._stored.instants, instants + self._windows[port])
-        everything = int((last - first).sum())
-        self.looked, self.total = self.looked + everything, self.total + everything
+        self.looked += int((last - first).sum())
+        self.totals[1 - port] += int((begin - first).sum())
+        self.totals[port] += int((last - begin).sum())
 
     def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
         if self._is_exact:
@@ -104,7 +106,7 @@ class _SelectiveMatcher(Matcher):
         """Yield what rows look at among those before them, by places: up to where the later ones begin."""
         own, stored, instants = self._own, self._stored.instants, self._own.instants[rows]
         first = np.searchsorted(stored, instants - self._windows[1 - port], side="right")
-        self.total += int((begin - first).sum())
+        self.totals[1 - port] += int((begin - first).sum())
         full = np.flatnonzero(own.is_full[rows])
         yield Look(full, first[full], begin[full])
         for type_, selection in enumerate(self._selections[1 - port]):
@@ -121,7 +123,7 @@ class _SelectiveMatcher(Matcher):
             return
         every = np.arange(len(instants))
         last = np.searchsorted(stored.instants, instants + self._windows[port])
-        self.total += int((last - begin).sum())
+        self.totals[port] += int((last - begin).sum())
         yield Look(every, begin, last, np.flatnonzero(stored.is_full))
         for type_, selection in enumerate(self._selections[port]):
             among = np.flatnonzero(~stored.is_full & (stored.types == type_))
@@ -152,8 +154,6 @@ class SelectiveJoin(InnerJoin):
         self._counts = self._nothing()
         self._found = 0.0
         """What pairs were worth that were found since the last time."""
-        self._full = [0, 0]
-        """How many rows looked at all of a window."""
 
     def _nothing(self) -> list[Counts]:
         sides = self._selections.of_window
@@ -208,7 +208,6 @@ class SelectiveJoin(InnerJoin):
         types = [len(side) for side in self._selections.of_window]
         looked, looked_at = self._counts[1 - port], self._counts[port]
         looked.probes += np.bincount(own.types, minlength=types[1 - port])
-        self._full[1 - port] += len(new.instants)
         looked.comparisons += compared(
             new.instants, new.types, stored.instants, self._borders[1 - port], types[1 - port]
         )
@@ -239,10 +238,10 @@ class SelectiveJoin(InnerJoin):
         """Return what was counted since the last time."""
         counts, self._counts = self._counts, self._nothing()
         found, self._found = self._found, 0.0
-        full, self._full = self._full, [0, 0]
-        looks = [self.matcher.total, self.matcher.looked]
-        self.matcher.total = self.matcher.looked = 0
-        return {"counts": [each.values() for each in counts], "work": looks, "found": found, "full": full}
+        totals, looked = self.matcher.totals, self.matcher.looked
+        self.matcher.totals, self.matcher.looked = [0, 0], 0
+        values = [each.values() for each in counts]
+        return {"counts": values, "work": [sum(totals), looked], "total": totals, "found": found}
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:

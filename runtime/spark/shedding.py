@@ -12,12 +12,13 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
 
-from cql.catalog import StreamDef
+from cql.catalog import QueryDef, StreamDef
 from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
@@ -49,8 +50,14 @@ REMEMBERED_BATCHES = 1000
 LAST_RESORT = 1e6
 """By how much heavier answers weigh where rows are lost only when nothing else is left to lose."""
 
-USUAL_LOOKS = 40.0
-"""How many rows are looked at for a row, as a unit of the work of joins."""
+LEAST_LOOKED_AT = 0.05
+"""Rows of windows of time are lost, too, rather than looking at less than this share of what could be looked at.
+
+What is left to look at then are the ages that match best, where all looks are worth about the same: with fewer rows, as
+many looks find as much, and rows cost time as well."""
+
+USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
+"""How many rows are looked at for a row, as a unit of the work of joins: by one that compares, by one that finds."""
 
 LEAST_LOOKS = 1e-7
 """How many seconds such a unit takes at least: as long as there is little to do, it cannot be told from nothing."""
@@ -83,9 +90,19 @@ class Shedder:
         """Seconds from the end of a micro-batch to the begin of the next."""
         self._ended: float | None = None
         self._last: Progress | None = None
-        self._drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        self._fronts = {
+            join.schedule: _Front(drop.id, drop.units.schedule, max(join.windows))
+            for drop in drops
+            if isinstance(drop, op.RandomDrop)
+            for join in self._joins
+            if isinstance(join, op.SelectiveJoin) and drop in plan.below(join)
+        }
+        """Where rows of windows of time are lost before joins look for any, by the schedules of the joins."""
+        alone = {front.schedule for front in self._fronts.values()} - _of_others(plan, self._queries)
+        self._drops = [drop for drop in drops if drop.units.schedule not in alone]
         self._above = {**_above(plan, self._drops), **_above(plan, self._joins)}
-        self._looks = _Looks({join.schedule: _reach(join) for join in self._joins})
+        self._looks = _Looks(self._joins)
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +137,10 @@ class Shedder:
         """Learn from a micro-batch that is done; `counted` is what buckets of joins that choose have counted in it."""
         batch = progress.course[-1] if progress.course else None
         passed = self._passed(dropped)
-        self._choices.learn(counted)
+        for front in self._fronts.values() if batch is not None and batch.rows_in else ():
+            front.note(passed.get(front.drop, 1.0), progress.newest or 0)
+        self._choices.learn(counted, {join: front.kept_pairs for join, front in self._fronts.items()})
+        passed = {drop: share for drop, share in passed.items() if drop in self._above}
         if batch is not None and batch.rows_in:
             work = []
             for name, each in counted.items():
@@ -188,10 +208,13 @@ class Shedder:
         ticks = waiting / self._rate * self._second if self._rate else 0.0
         load = Load(waiting, self._rate, self._looks.work(waiting, ticks))
         found = self._controller.fractions(load, self._shares(), self._allowed())
+        for join, front in self._fronts.items():
+            if front.schedule not in found and join not in self._asked:
+                found[front.schedule], found[join] = front.split(found.get(join, 0.0))
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
-        for join in self._joins:
-            self._choices.decide(join.schedule, self._asked.get(join.schedule, found.get(join.schedule, 0.0)))
+        for join in self._choices.joins:
+            self._choices.decide(join, self._asked.get(join, found.get(join, 0.0)))
 
     def _waiting(self) -> float:
         """Return how many rows wait to be read, as far as can be known.
@@ -322,14 +345,58 @@ class Shedder:
         self._asked = {name: fraction for name, fraction in values["asked"].items() if name in known}
 
 
+@dataclass
+class _Front:
+    """Where rows are lost before a join of windows of time looks for any: a drop operator, and what it has passed."""
+
+    drop: str
+    schedule: str
+    window: int
+    """How many ticks the windows of the join are long."""
+    _passed: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    """The newest instants of micro-batches, and which share of their rows was passed."""
+
+    def note(self, share: float, newest: int) -> None:
+        """Learn which share of the rows of a micro-batch was passed."""
+        self._passed.append((newest, share))
+
+    @property
+    def kept(self) -> tuple[float, float]:
+        """The share of rows that was passed in the last micro-batch, and in those of a window."""
+        if not self._passed:
+            return 1.0, 1.0
+        newest, last = self._passed[-1]
+        recent = [share for at, share in self._passed if at > newest - self.window]
+        return last, sum(recent) / len(recent) if recent else last
+
+    @property
+    def kept_pairs(self) -> float:
+        """The share of all pairs whose rows have both been passed, of those that the last micro-batch has completed."""
+        last, before = self.kept
+        return max(last * before, 1e-6)
+
+    def split(self, fraction: float) -> tuple[float, float]:
+        """Return the fraction of rows to lose, and of looks to leave out, if so many looks are to be left out.
+
+        Of what could be looked at with all rows, k * k is left with a share k of them. That is as much as is to be
+        looked at if it is divided by `LEAST_LOOKED_AT`, and of what is left then, that share is looked at. As long as
+        windows have more rows, of before, it is less.
+        """
+        last, before = self.kept
+        looked = 1 - fraction
+        rows = min(1.0, max(looked * last * before / LEAST_LOOKED_AT, 1e-4) ** 0.5)
+        return 1 - rows, max(1 - looked * last / rows, 0.0)
+
+
 class _Looks:
     """How much joins that choose look at for each row: more, the more rows are in their windows.
 
     What the next rows will look at follows from what those before did, and from how full windows will be.
     """
 
-    def __init__(self, windows: Mapping[str, int]) -> None:
-        self._windows = windows
+    def __init__(self, joins: Sequence[op.SelectiveJoin | op.DualJoin]) -> None:
+        self._units = {join.schedule: USUAL_LOOKS[join.kind] for join in joins}
+        self._windows = {join.schedule: _reach(join) for join in joins}
         """How many ticks the windows of joins reach back, by their schedules."""
         self._for_each: dict[str, float] = {}
         """How many rows are looked at for a row, for each row in the window."""
@@ -344,7 +411,7 @@ class _Looks:
             self._read.append((newest, rows))
         total, done = (sum(each["work"][at] for each in counted) for at in (0, 1))
         self._for_each[join] = total / rows / self._fullness(join, newest, newest, -rows)
-        return (total, done), total / rows / USUAL_LOOKS
+        return (total, done), total / rows / self._units[join]
 
     def _fullness(self, join: str, first: int, last: int, more: float) -> float:
         """Return how many rows are in the windows of a join between two instants, with some more or fewer at the end.
@@ -362,8 +429,18 @@ class _Looks:
         if not self._for_each:
             return 1.0
         now, _ = self._read[-1]
-        looks = [each * self._fullness(join, now, now + round(ticks), waiting) for join, each in self._for_each.items()]
-        return sum(looks) / len(looks) / USUAL_LOOKS
+        until = now + round(ticks)
+        looks = [
+            each * self._fullness(join, now, until, waiting) / self._units[join]
+            for join, each in self._for_each.items()
+        ]
+        return sum(looks) / len(looks)
+
+
+def _of_others(plan: Plan, queries: Sequence[QueryDef]) -> set[str]:
+    """Return the schedules of queries without joins that choose."""
+    found = (units_of_query(plan, query.name) for query in queries if not choices_of_query(plan, query.name))
+    return {units.schedule for units in found if units is not None}
 
 
 def _reach(join: op.SelectiveJoin | op.DualJoin) -> int:
