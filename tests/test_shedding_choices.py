@@ -51,6 +51,8 @@ def at_random(rng: Random) -> Callable[[Executor], None]:
     def decide(executor: Executor) -> None:
         for name in executor.choices.deciders:
             executor.choices.decide(name, rng.choice((0.0, 1.0, rng.random())))
+        for schedule in executor.schedules.values():
+            schedule.decide(rng.choice((0.0, 0.0, rng.random())))
 
     return decide
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
-from runtime.spark.shedding import Shedder
+from runtime.spark.shedding import LEAST_LOOKED_AT, Shedder, _Front
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -124,3 +124,75 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
     assert rear > 0.1 and front == 0.0, "at first rows that find few others do not look"
     most, front = decision(8, 600_000)
     assert rear < most < 1 and front > 0.3, "beyond the best share of looks, rows are lost"
+
+
+# Rows that are lost before joins look for any
+
+
+def front(*passed: float, window: int = 100) -> _Front:
+    """Return a front that has passed some shares of rows, in micro-batches of 10 ticks."""
+    found = _Front("drop", "rows of r, s", window)
+    for number, share in enumerate(passed):
+        found.note(share, 10 * (number + 1))
+    return found
+
+
+@pytest.mark.parametrize("looked", [1.0, 0.4, LEAST_LOOKED_AT])
+def test_no_rows_are_lost_while_there_is_time_for_the_best_ages(looked: float) -> None:
+    assert front().split(1 - looked) == pytest.approx((0.0, 1 - looked))
+    assert front(1.0, 1.0).split(1 - looked) == pytest.approx((0.0, 1 - looked))
+
+
+@pytest.mark.parametrize("looked", [0.04, 0.002, 1e-5])
+def test_rows_and_looks_together_leave_as_much_as_there_is_time_for(looked: float) -> None:
+    lost, left_out = front().split(1 - looked)
+    rows, looks = 1 - lost, 1 - left_out
+    assert rows * rows * LEAST_LOOKED_AT == pytest.approx(looked, rel=1e-6)
+    assert rows * looks == pytest.approx(looked), "windows are still full of rows of before"
+    steady = front(*[rows] * 20)
+    assert steady.split(1 - LEAST_LOOKED_AT) == pytest.approx((lost, 1 - LEAST_LOOKED_AT)), "and stays like that"
+    assert steady.kept_pairs == pytest.approx(rows * rows)
+
+
+def test_rows_come_back_when_there_is_time_for_more() -> None:
+    lost, left_out = front(*[0.2] * 20).split(0.2)
+    assert lost == pytest.approx(1 - 0.8) and left_out == pytest.approx(1 - 0.8 * 0.2 / 0.8)
+    assert front(*[0.5] * 20).split(0.0) == (0.0, 0.5)
+
+
+SELECTIVE = (
+    "REGISTER QUERY q AS SELECT s.k, r.k AS j FROM s [Range 20 Seconds], r [Range 20 Seconds] WHERE s.k < r.k "
+    "WITH (shedding = 'selective', max_latency = '4 seconds');"
+)
+
+
+def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path) -> None:
+    """Micro-batches have more and more rows; each row looks at all that came in 20 seconds, for 100 ns each."""
+    catalog = Catalog()
+    catalog.execute(STREAMS + SELECTIVE)
+    plan = combine(compile_all(catalog.queries.values()))
+    shedder = Shedder(tmp_path, plan, Definitions(catalog, list(catalog.queries.values())))
+    drops = [o.id for o in plan.operators if o.kind == "random-drop"]
+    join = next(o for o in plan.operators if o.kind == "selective-join")
+    assert len(drops) == 2
+    taken, passed, outcomes, per_batch = 0, 0.0, [], []
+    for batch in range(60):
+        rows = 500 if batch < 20 else 40_000
+        shedder.begin(batch, Mock(), [rows * 40.0])
+        (lost,) = decided(tmp_path, batch).values()
+        kept = 1 - lost
+        looked = 1 - json.loads((tmp_path / f"{batch:010}.json").read_text())["choices"][join.schedule]["fraction"]
+        per_batch.append(kept * rows)
+        total = kept * rows * sum(per_batch[-10:])
+        outcomes.append((kept, looked, 0.4 + 1e-6 * rows + 1e-7 * looked * total))
+        taken, passed = taken + rows, passed + kept * rows
+        done = Batch("integer", batch, 0.0, outcomes[-1][2], rows, 1, 0, 0, {}, {}, 0, None, None)
+        progress = Progress(newest=2 * (batch + 1), closed=2 * batch, course=(done,))
+        side = [[[0.0] * 20], [[0.0] * 20], [0.0], [0.0], [rows / 2]]
+        counted = {"counts": [side, side], "work": [total, looked * total], "total": [total / 2] * 2, "found": 1.0}
+        shedder.done(progress, dict.fromkeys(drops, (taken, round(passed))), {join.schedule: [counted]})
+    calm, late = outcomes[5:20], outcomes[-10:]
+    assert all(kept == 1 and looked == 1 for kept, looked, _ in calm)
+    assert all(kept < 0.6 and looked < 0.4 and seconds < 3 for kept, looked, seconds in late)
+    (loss,) = shedder.losses(Progress(), {}, None, {})
+    assert loss.recall is not None and loss.recall < 0.5
