@@ -32,7 +32,8 @@ COMMON = 4
 LATENCY = 5
 BOUND = 15.0
 """Seconds that pairs may take at most: three times what is aimed at, as nobody foresees the begin of a burst."""
-SAMPLE = 2_000
+COMPARED = 3_000_000_000
+"""How many pairs of rows are compared, at most, to tell how many match."""
 MADE = 2_000
 """How many sets of each moment are made."""
 CALM = 12.0
@@ -108,7 +109,7 @@ def register(engine: cql.Engine, query: str, folder: Path, **options: str) -> No
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a stream: their words as bits, and their instants."""
+    """All rows of a stream: their words as bits, in two words of 64, and their instants."""
 
     words: np.ndarray
     instants: np.ndarray
@@ -118,35 +119,36 @@ class Rows:
         """Return the rows that were written."""
         table = pa.concat_tables(parquet.read_table(path) for path in sorted(folder.glob("*.parquet")))
         texts = table["words"].combine_chunks().dictionary_encode()
-        bits = np.zeros((len(texts.dictionary), 2), np.uint64)
+        bits = np.zeros((2, len(texts.dictionary)), np.uint64)
         for at, text in enumerate(texts.dictionary.to_pylist()):
             for word in text.split():
                 number = int(word[1:])
-                bits[at, number // 64] |= np.uint64(1 << number % 64)
-        return cls(bits[texts.indices.to_numpy()], table["ts"].cast(pa.int64()).to_numpy())
+                bits[number // 64, at] |= np.uint64(1 << number % 64)
+        return cls(bits[:, texts.indices.to_numpy()], table["ts"].cast(pa.int64()).to_numpy())
 
 
 def in_common(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return how many words sets have in common."""
-    found: np.ndarray = np.bitwise_count(left & right).sum(axis=-1)
+    found: np.ndarray = np.bitwise_count(left[0] & right[0]) + np.bitwise_count(left[1] & right[1])
     return found
 
 
 def pairs_there_are(left: Rows, right: Rows) -> float:
     """Return how many pairs there are, by those of a sample of the rows of one stream."""
-    sample = np.random.default_rng(1).choice(len(left.instants), min(SAMPLE, len(left.instants)), replace=False)
     reach, count = WINDOW * SECOND, 0
-    low = np.searchsorted(right.instants, left.instants[sample] - reach, side="right")
-    high = np.searchsorted(right.instants, left.instants[sample] + reach)
-    for row, first, last in zip(sample, low, high, strict=True):
-        count += int((in_common(left.words[row], right.words[first:last]) >= COMMON).sum())
-    return count * len(left.instants) / len(sample)
+    low = np.searchsorted(right.instants, left.instants - reach, side="right")
+    high = np.searchsorted(right.instants, left.instants + reach)
+    most = min(len(low), int(COMPARED / max((high - low).mean(), 1)))
+    sample = np.random.default_rng(1).choice(len(low), most, replace=False)
+    for row in sample:
+        count += int((in_common(left.words[:, row], right.words[:, low[row] : high[row]]) >= COMMON).sum())
+    return count * len(low) / len(sample)
 
 
 def wrong_pairs(pairs: Delivered, left: Rows, right: Rows) -> int:
     """Return how many pairs are not in the exact answer, or came before."""
     a, b = pairs.pairs
-    matches = in_common(left.words[a], right.words[b]) >= COMMON
+    matches = in_common(left.words[:, a], right.words[:, b]) >= COMMON
     near = np.abs(left.instants[a] - right.instants[b]) < WINDOW * SECOND
     return int((~(matches & near)).sum()) + len(a) - len(np.unique(a.astype(np.int64) << 32 | b))
 

@@ -208,14 +208,14 @@ def sets_of_words(engine: cql.Engine, loads: list[float], seconds: float) -> lis
     broken, most = [], sets.capacity(engine)
     print(f"sets of words that have {sets.COMMON} in common, windows of {sets.WINDOW} s; {seconds:g} s for each")
     print(
-        f"{'load':>6}{'rows/s':>9}{'policy':>11}{'pairs':>9}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}"
+        f"{'load':>6}{'rows/s':>9}{'policy':>11}{'pairs':>12}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}"
     )
     for load in loads:
         rate = load * most
         outcomes = {policy: sets.run(engine, policy, most / 2, rate, seconds) for policy in ("random", "selective")}
         for policy, each in outcomes.items():
             print(
-                f"{load:>6g}{2 * rate:>9,.0f}{policy:>11}{each.pairs:>9,}{each.found:>9.1%}{each.recall:>9.1%}"
+                f"{load:>6g}{2 * rate:>9,.0f}{policy:>11}{each.pairs:>12,}{each.found:>9.1%}{each.recall:>9.1%}"
                 f"{each.wrong:>7}{each.delay:>8.1f}{each.longest:>9.1f}",
                 flush=True,
             )

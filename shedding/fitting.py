@@ -2,7 +2,8 @@
 
 Times are sums of costs times counts. Newer observations count more than older ones, and a guess counts like one more
 of them, so that there is an answer however few there are and however much they are alike. Observations that are far off
-what the others say count less (Huber's weights): machines have other things to do, too.
+what the others say count less (Huber's weights): machines have other things to do, too. The newest ones count in any
+case, because costs may have changed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ AGEING = 0.9
 USUALLY_OFF = 0.1
 """By which share of what they usually take observations may be off without counting less."""
 
+NEWEST = 3
+"""How many of the newest observations count however far off they are."""
+
 ROUNDS = 10
 """How many times it is found out which observations are off."""
 
@@ -32,7 +36,7 @@ def fitted(counts: Sequence[Sequence[float]], seconds: Sequence[float], guess: S
     >>> fixed, each = fitted(batches, [0.5 + 1e-6 * n for _, n in batches], guess=[0.4, 1.1e-6])
     >>> round(float(fixed), 1), round(float(each) * 1e6, 1)
     (0.5, 1.0)
-    >>> fixed, each = fitted([*batches, [1, 3e6]], [*(0.5 + 1e-6 * n for _, n in batches), 40.0], guess=[0.4, 1.1e-6])
+    >>> fixed, each = fitted([[1, 3e6], *batches], [40.0, *(0.5 + 1e-6 * n for _, n in batches)], guess=[0.4, 1.1e-6])
     >>> round(float(fixed), 1), round(float(each) * 1e6, 1)
     (0.5, 1.0)
     """
@@ -42,7 +46,8 @@ def fitted(counts: Sequence[Sequence[float]], seconds: Sequence[float], guess: S
     weights = np.ones(len(rows))
     for _ in range(ROUNDS):
         costs = _least_squares(rows, wanted, np.sqrt(weights * ageing), guess)
-        weights = np.minimum(1.0, near / np.maximum(np.abs(rows @ costs - wanted), near))
+        weights = near / np.maximum(np.abs(rows @ costs - wanted), near)
+        weights[-NEWEST:] = 1.0
     return costs
 
 
