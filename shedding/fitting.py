@@ -2,8 +2,8 @@
 
 Times are sums of costs times counts. Newer observations count more than older ones, and a guess counts like one more
 of them, so that there is an answer however few there are and however much they are alike. Observations that are far off
-what the others say count less (Huber's weights): machines have other things to do, too. The newest ones count in any
-case, because costs may have changed.
+what the others say count less (Huber's weights): machines have other things to do, too. The newest ones count if they
+are not beyond belief, because costs may have changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ USUALLY_OFF = 0.1
 """By which share of what they usually take observations may be off without counting less."""
 
 NEWEST = 3
-"""How many of the newest observations count however far off they are."""
+"""How many of the newest observations count however far off they are, up to so many times what was expected:"""
+FARTHEST = 3.0
 
 ROUNDS = 10
 """How many times it is found out which observations are off."""
@@ -46,8 +47,9 @@ def fitted(counts: Sequence[Sequence[float]], seconds: Sequence[float], guess: S
     weights = np.ones(len(rows))
     for _ in range(ROUNDS):
         costs = _least_squares(rows, wanted, np.sqrt(weights * ageing), guess)
-        weights = near / np.maximum(np.abs(rows @ costs - wanted), near)
-        weights[-NEWEST:] = 1.0
+        expected = rows @ costs
+        weights = near / np.maximum(np.abs(expected - wanted), near)
+        weights[-NEWEST:][wanted[-NEWEST:] <= FARTHEST * expected[-NEWEST:]] = 1.0
     return costs
 
 
