@@ -30,8 +30,8 @@ CYCLE = 2.0 * WINDOW
 SHIFT = 1.25 * WINDOW
 COMMON = 4
 LATENCY = 5
-BOUND = 15.0
-"""Seconds that pairs may take at most: three times what is aimed at, as nobody foresees the begin of a burst."""
+BOUND = 10.0
+"""Seconds that pairs may take at most: twice what is aimed at, as nobody foresees the begin of a burst."""
 COMPARED = 3_000_000_000
 """How many pairs of rows are compared, at most, to tell how many match."""
 MADE = 2_000
