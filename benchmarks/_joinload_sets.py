@@ -13,11 +13,13 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 import cql
@@ -32,8 +34,6 @@ COMMON = 4
 LATENCY = 5
 BOUND = 10.0
 """Seconds that pairs may take at most: twice what is aimed at, as nobody foresees the begin of a burst."""
-COMPARED = 3_000_000_000
-"""How many pairs of rows are compared, at most, to tell how many match."""
 MADE = 2_000
 """How many sets of each moment are made."""
 CALM = 12.0
@@ -109,9 +109,10 @@ def register(engine: cql.Engine, query: str, folder: Path, **options: str) -> No
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a stream: their words as bits, in two words of 64, and their instants."""
+    """All rows of a stream: their words as bits, in two words of 64, the numbers of their sets, and their instants."""
 
     words: np.ndarray
+    sets: np.ndarray
     instants: np.ndarray
 
     @classmethod
@@ -124,7 +125,9 @@ class Rows:
             for word in text.split():
                 number = int(word[1:])
                 bits[number // 64, at] |= np.uint64(1 << number % 64)
-        return cls(bits[:, texts.indices.to_numpy()], table["ts"].cast(pa.int64()).to_numpy())
+        numbers = pc.index_in(texts.dictionary, value_set=made_sets()).to_numpy().astype(np.int64)
+        places = texts.indices.to_numpy()
+        return cls(bits[:, places], numbers[places], table["ts"].cast(pa.int64()).to_numpy())
 
 
 def in_common(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -133,16 +136,47 @@ def in_common(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return found
 
 
-def pairs_there_are(left: Rows, right: Rows) -> float:
-    """Return how many pairs there are, by those of a sample of the rows of one stream."""
+@cache
+def matching_sets() -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of all made sets that match, as pairs in the order of the first: they share `COMMON` words."""
+    sets = [sorted(int(word[1:]) for word in text.split()) for text in made_sets().to_pylist()]
+    keys, owners = list[np.ndarray](), list[np.ndarray]()
+    for size in range(COMMON, 11):
+        own = np.array([number for number, words in enumerate(sets) if len(words) == size], np.int64)
+        words = np.array([sets[number] for number in own], np.int64).reshape(len(own), size)
+        for places in combinations(range(size), COMMON):
+            keys.append(words[:, places] @ WORDS ** np.arange(COMMON))
+            owners.append(own)
+    every = np.concatenate(keys)
+    order = np.argsort(every, kind="stable")
+    owner = np.concatenate(owners)[order]
+    first = np.searchsorted(every[order], every[order])
+    sizes = np.searchsorted(every[order], every[order], side="right") - first
+    others = owner[np.repeat(first, sizes) + ranks(sizes)]
+    pairs = np.unique(np.repeat(owner, sizes) * len(sets) + others)
+    return pairs // len(sets), pairs % len(sets)
+
+
+def ranks(sizes: np.ndarray) -> np.ndarray:
+    """Return 0, 1, .. for each of some sizes."""
+    found: np.ndarray = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return found
+
+
+def pairs_there_are(left: Rows, right: Rows) -> int:
+    """Return how many pairs there are: for each pair of sets that match, the rows that are less than a window apart."""
     reach, count = WINDOW * SECOND, 0
-    low = np.searchsorted(right.instants, left.instants - reach, side="right")
-    high = np.searchsorted(right.instants, left.instants + reach)
-    most = min(len(low), int(COMPARED / max((high - low).mean(), 1)))
-    sample = np.random.default_rng(1).choice(len(low), most, replace=False)
-    for row in sample:
-        count += int((in_common(left.words[:, row], right.words[:, low[row] : high[row]]) >= COMMON).sum())
-    return count * len(low) / len(sample)
+    begin = min(left.instants.min(), right.instants.min()) - 2 * reach
+    spread = int(max(left.instants.max(), right.instants.max()) - begin) + 2 * reach
+    order = np.argsort(left.sets, kind="stable")
+    instants, of_set = left.instants[order] - begin, left.sets[order]
+    stored = np.sort(right.sets * spread + right.instants - begin)
+    for one, other in zip(*(np.array_split(each, 100) for each in matching_sets()), strict=True):
+        first = np.searchsorted(of_set, one)
+        sizes = np.searchsorted(of_set, one, side="right") - first
+        at = instants[np.repeat(first, sizes) + ranks(sizes)] + spread * np.repeat(other, sizes)
+        count += int((np.searchsorted(stored, at + reach) - np.searchsorted(stored, at - reach, side="right")).sum())
+    return count
 
 
 def wrong_pairs(pairs: Delivered, left: Rows, right: Rows) -> int:
@@ -207,11 +241,16 @@ def _open(engine: cql.Engine, feeds: list[Sets], more: str = "") -> None:
         engine.execute(statement.replace("')", f"'{more})"))
 
 
+def typical_seconds(turns: list[list[float]]) -> float:
+    """Return how long the typical one of the same micro-batches takes, each of them in its least disturbed turn."""
+    return float(median(min(times) for times in zip(*turns, strict=True)))
+
+
 def seconds_for(engine: cql.Engine, rate: float, policies: tuple[str, ...], turns: int = 1) -> list[float]:
     """Return how long a micro-batch of two seconds of both streams takes by some policies, turn by turn."""
     root = Path(tempfile.mkdtemp(prefix="cql-joinload-"))
     feeds = [Sets(root / "a", rate), Sets(root / "b", rate, behind_by=SHIFT)]
-    took: dict[str, list[float]] = {policy: [] for policy in policies}
+    took: dict[str, list[list[float]]] = {policy: [] for policy in policies}
     try:
         each = round(2 / FILE_SECONDS)
         _open(engine, feeds, f", maxFilesPerTrigger '{each}'")
@@ -225,10 +264,10 @@ def seconds_for(engine: cql.Engine, rate: float, policies: tuple[str, ...], turn
                 engine.start()
                 engine.process_available()
                 batches = [batch.seconds for batch in engine.history() if batch.rows_in]
-                found.append(median(batches[WINDOW // 2 :]))
+                found.append(batches[WINDOW // 2 :])
                 engine.stop()
                 engine.execute("DROP QUERY q")
-        return [median(found) for found in took.values()]
+        return [typical_seconds(found) for found in took.values()]
     finally:
         engine.execute("DROP STREAM a; DROP STREAM b")
         shutil.rmtree(root, ignore_errors=True)

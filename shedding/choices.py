@@ -8,7 +8,7 @@ written down before it is gone by.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from planner import operators as op
 from planner.plan import Plan
 from shedding.dual import Speeds, best_mix, cut
-from shedding.selective import Adaptation, Ages, Counts, Selection, fraction_within
+from shedding.selective import Adaptation, Ages, Counts, Floats, Ints, Selection, fraction_within
 from shedding.utilities import TYPES
 
 CELLS = 20
@@ -32,9 +32,18 @@ MOST_EXCESS = 10.0
 MOST_MATCHES = 1024
 """Rows that find more others than so many are taken to find so many."""
 
+ENOUGH_MATCHES = 5.0
+"""From how many matches on full probes say more of how wrong expectations are than that they are right."""
+
+LEAST_KEPT = 1e-4
+"""The share of all pairs that is taken to come to a join at least."""
+
 _FADES = 0.5 ** (1 / HALVES)
 
-NOTHING: Mapping[str, float] = {}
+ByAge = Callable[[Ints], Floats]
+"""Something of pairs that depends on how many ticks their rows are apart."""
+
+NOTHING: Mapping[str, ByAge] = {}
 
 
 @dataclass(frozen=True)
@@ -78,10 +87,10 @@ class Decider(ABC):
         """Leave out a share of the work."""
 
     @abstractmethod
-    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: ByAge | None = None) -> None:
         """Take in what the buckets of the join have counted in a micro-batch.
 
-        `kept` is the share of all pairs whose rows were not dropped before they came to the join.
+        `kept` is the share of pairs whose rows were not lost before they came to the join, by how far these are apart.
         """
 
     @abstractmethod
@@ -112,8 +121,8 @@ class Selecting(Decider):
         """Which share of all that could be looked at is meant to be."""
         self._found = self._missed = 0.0
         """What pairs were worth that were found, and that were missed, as full probes tell."""
-        self._sampled = [[0.0, 0.0], [0.0, 0.0]]
-        """What full probes of late have found that others would have missed, and their comparisons, by window."""
+        self._missed_by_full = [[0.0, 0.0], [0.0, 0.0]]
+        """What full probes of late would have missed as selective ones, and were expected to, by window."""
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
@@ -128,7 +137,7 @@ class Selecting(Decider):
         looked, meant = self._looked
         return min(max(looked / meant, 1 / MOST_EXCESS), MOST_EXCESS) if looked and meant else 1.0
 
-    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: ByAge | None = None) -> None:
         total, looked = (sum(each["work"][at] for each in counted) for at in (0, 1))
         if self.fraction > 0:
             self._looked = [_FADES * self._looked[0] + looked, _FADES * self._looked[1] + self._meant * total]
@@ -143,22 +152,29 @@ class Selecting(Decider):
             self._missed_in(side, sides[side], sum(each["total"][side] for each in counted)) for side in (0, 1)
         )
         self._found += found
-        self._missed += missed + (found + missed) * (1 / kept - 1)
         self._adaptation.learn((sides[0], sides[1]))
+        share = 1.0 if kept is None else max(self._adaptation.average(kept), LEAST_KEPT)
+        self._missed += missed + (found + missed) * (1 / share - 1)
 
     def _missed_in(self, side: int, counts: Counts, total: float) -> float:
         """Return what was missed in a micro-batch, in which an exact join would have made so many comparisons.
 
-        Full probes tell, of this one and of the last ones before: those that the selection was made by would say less.
+        The full probes before it tell, but they are what the selection was made by, and say less than there is: how
+        much less is known from what full probes have missed since, and were expected to miss.
         """
         if self.fraction <= 0:
-            self._sampled[side] = [0.0, 0.0]
             return 0.0
-        missed, compared = self._sampled[side]
-        missed = missed / 2 + float((counts.worth - counts.inside).sum())
-        compared = compared / 2 + float(counts.comparisons.sum())
-        self._sampled[side] = [missed, compared]
-        rate = missed / compared if compared else self._adaptation.missed(side)
+        rate, compared = self._adaptation.missed(side), float(counts.comparisons.sum())
+        missed = float((counts.worth - counts.inside).sum())
+        before = self._missed_by_full[side]
+        self._missed_by_full[side] = [_FADES * before[0] + missed, _FADES * before[1] + rate * compared]
+        if rate:
+            found, expected = (
+                each + self._adaptation.worth_of(side, ENOUGH_MATCHES) for each in self._missed_by_full[side]
+            )
+            rate *= found / expected
+        elif compared:
+            rate = missed / compared
         return (1 - self._adaptation.in_force[side][0].sampling) * rate * total
 
     def in_force(self) -> dict[str, Any]:
@@ -171,7 +187,7 @@ class Selecting(Decider):
             **self.in_force(),
             "counts": counts,
             "pairs": [self._found, self._missed],
-            "sampled": self._sampled,
+            "missed_by_full": self._missed_by_full,
             "looked": self._looked,
             "meant": self._meant,
         }
@@ -180,7 +196,7 @@ class Selecting(Decider):
         self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
         self._found, self._missed = values["pairs"]
-        self._sampled = [list(each) for each in values["sampled"]]
+        self._missed_by_full = [list(each) for each in values["missed_by_full"]]
         for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
             learned.learn(Counts.of(counts), halves=0.0)
 
@@ -232,7 +248,7 @@ class Skipping(Decider):
         work = shares * (1 + np.arange(len(shares)))
         return float(work[: mix.cutoff].sum() / work.sum())
 
-    def learn(self, counted: Sequence[Mapping[str, Any]], kept: float = 1.0) -> None:
+    def learn(self, counted: Sequence[Mapping[str, Any]], kept: ByAge | None = None) -> None:
         self._histogram *= _FADES
         self._costs = [_FADES * each for each in self._costs]
         for each in counted:
@@ -289,10 +305,10 @@ class Choices:
             if decider.fraction > 0:
                 self.decide(name, decider.fraction)
 
-    def learn(self, counted: Mapping[str, Iterable[Mapping[str, Any]]], kept: Mapping[str, float] = NOTHING) -> None:
+    def learn(self, counted: Mapping[str, Iterable[Mapping[str, Any]]], kept: Mapping[str, ByAge] = NOTHING) -> None:
         """Take in what buckets of joins have counted in a micro-batch, and which share of all pairs came to them."""
         for name, each in counted.items():
-            self.deciders[name].learn(list(each), kept.get(name, 1.0))
+            self.deciders[name].learn(list(each), kept.get(name))
 
     def follow(self, values: Mapping[str, Any]) -> None:
         """Go by what others have decided, as far as it is about joins that are here."""

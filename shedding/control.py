@@ -1,11 +1,12 @@
 """The control loop: how much of which units to lose, so that the next micro-batch takes as long as it may.
 
-What a micro-batch costs is learned from those before it: a fixed part, a part for each row that is read, and one for
-each row that is kept. From how many rows are waiting follows how long the next one would take; what is too much is
-split over the schedules so that the answers lost weigh as little as possible for the time that is saved. If losing all
-that gaps allow is not enough, the most costly schedule whose queries cannot be served is suspended, and comes back when
-there is room for it. Up at once, down slowly, and with a band in between in which nothing changes, so that it does not
-swing. This module knows nothing of Spark: it is told what happened and says what to do.
+What a micro-batch costs is learned from those before it: a fixed part, a part for each row that is read, one for each
+row that is kept, and one for each that is lost before joins that choose come to see it. From how many rows are waiting
+follows how long the next one would take; what is too much is split over the schedules so that the answers lost weigh as
+little as possible for the time that is saved. If losing all that gaps allow is not enough, the most costly schedule
+whose queries cannot be served is suspended, and comes back when there is room for it. Up at once, down slowly, and with
+a band in between in which nothing changes, so that it does not swing. This module knows nothing of Spark: it is told
+what happened and says what to do.
 """
 
 from __future__ import annotations
@@ -43,20 +44,28 @@ BRINGS_BACK = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A micro-batch that is done: rows that were read, rows that were kept of them, and seconds."""
+    """A micro-batch that is done: rows that were read, rows that were kept of them, and seconds.
+
+    With joins that choose, what is kept is what they do, and rows may be lost before they come to these.
+    """
 
     read: int
     kept: int
     seconds: float
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a micro-batch takes: seconds for itself, for each row that is read, and for each that is kept."""
+    """What a micro-batch takes: seconds for itself, for each row that is read, and for each that is kept.
+
+    Rows that are lost before joins take other times.
+    """
 
     fixed: float = 0.4
     read: float = 2e-7
     kept: float = 2e-6
+    lost: float = 1e-6
 
     def seconds(self, read: float, kept: float) -> float:
         """Return how long a micro-batch takes."""
@@ -81,8 +90,8 @@ class Load:
 class Share:
     """A schedule: which share of all rows it is about, and what losing all of its units would save.
 
-    `saved` is the share of its rows that go if all units are lost, `most` the largest fraction that its gaps allow;
-    `weight` what its answers are worth together.
+    `saved` is the share of its rows that go if all units are lost, `most` the largest fraction that its gaps allow, and
+    more than 1 if losing rows saves more than what can be done with them; `weight` what its answers are worth together.
     """
 
     part: float
@@ -137,7 +146,10 @@ class Controller:
             name: before[name] if name in before and _is_close(before[name], value) else value
             for name, value in eased.items()
         }
-        return {name: 1.0 if name in self.suspended else value for name, value in self._fractions.items()}
+        return {
+            name: max(shares[name].most, 1.0) if name in self.suspended else value
+            for name, value in self._fractions.items()
+        }
 
     def _split(self, rows: float, work: float, wanted: float, shares: Mapping[str, Share]) -> dict[str, float]:
         """Return fractions with which so many rows take no longer than wanted, as far as gaps allow.
@@ -188,6 +200,6 @@ def _is_close(before: float, now: float) -> bool:
 def _fitted(seen: Sequence[Observed]) -> Costs:
     """Return the costs that explain some micro-batches best; those that one would guess count as one more of them."""
     guess = Costs()
-    counts = [[1.0, batch.read, batch.kept] for batch in seen]
-    fixed, read, kept = fitted(counts, [batch.seconds for batch in seen], [guess.fixed, guess.read, guess.kept])
-    return Costs(float(fixed), float(read), float(kept))
+    counts = [[1.0, batch.read - batch.lost, batch.kept, batch.lost] for batch in seen]
+    costs = [guess.fixed, guess.read, guess.kept, guess.lost]
+    return Costs(*fitted(counts, [batch.seconds for batch in seen], costs).tolist())

@@ -115,7 +115,7 @@ class Schedule:
     >>> schedule.decide(0.5, 0)
     Decision(unit=0, fraction=0.5)
     >>> int(schedule.kept(np.arange(12)).sum())
-    10
+    6
     >>> Schedule.from_json(schedule.to_json()) == schedule
     True
     """

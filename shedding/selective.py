@@ -14,7 +14,7 @@ nothing of plans, operators or Spark: it is told what was counted and says what 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, NamedTuple
@@ -541,6 +541,21 @@ class Adaptation:
                 outside = float((matches * (1 - selection.shares(self.borders(side)))).sum())
                 worth += float(counts.worth[type_]) * outside / float(matches.sum())
         return worth / float(counts.comparisons.sum()) if counts.comparisons.any() else 0.0
+
+    def worth_of(self, side: int, matches: float) -> float:
+        """Return what so many matches are worth on average, as far as is known."""
+        counts = self.learned[side].counts
+        return matches * float(counts.worth.sum()) / max(float(counts.matches.sum()), 1.0)
+
+    def average(self, of_ages: Callable[[Ints], Floats]) -> float:
+        """Return the average for all pairs of something that depends on how far their rows are apart."""
+        values, weights = list[Floats](), list[Floats]()
+        for side in (0, 1):
+            borders = self.borders(side)
+            values.append(of_ages((borders[:-1] + borders[1:]) // 2))
+            weights.append(self.learned[side].densities * np.diff(borders))
+        known = np.concatenate(weights)
+        return float(np.average(np.concatenate(values), weights=known if known.any() else None))
 
     def mass_inside(self) -> float:
         """Return which share of all matches the selections in force find, as far as densities are known."""

@@ -5,6 +5,7 @@ with `tests/golden/<name>`; `make golden` writes the files anew, to be reviewed 
 
 Tests run in several processes (pytest-xdist). Those marked `spark` are a group that one process works through, before
 anything else, so that there is one Spark and one JVM, started once; the other processes see to the rest meanwhile.
+Those that start programs with a Spark of their own (`spark(own_process=True)`) are another group, for another process.
 """
 
 from __future__ import annotations
@@ -56,13 +57,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("golden")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        mark = item.get_closest_marker("spark")
+        if mark is not None:
+            group = "spark of its own" if mark.kwargs.get("own_process") else "spark"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("loadgroup", False):
-        grouped = all(item.nodeid.endswith("@spark") for item in session.items if item.get_closest_marker("spark"))
+        grouped = all("@spark" in item.nodeid for item in session.items if item.get_closest_marker("spark"))
         assert grouped, "this pytest-xdist does not group the tests of this pytest, so Spark would be started twice"
     gc.freeze()  # the tests themselves are there to the end: looking at them takes a tenth of the time
 

@@ -13,7 +13,7 @@ from tests.documents import ROOT
 pytest.importorskip("pyspark")
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 def test_the_demonstration_tells_its_story_to_a_pipe() -> None:
     command = [sys.executable, "-m", "examples.demo", "--scale", "0.2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=ROOT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import doctest
 import random
 import subprocess
 import sys
@@ -20,12 +19,9 @@ import pyarrow.compute as pc
 import pytest
 
 import cql
-from cql import engine as engine_module
-from cql import query as query_module
 from cql.engine import Change, Engine, Query
 from cql.errors import Code, fail
 from cql.session import Listing
-from runtime import memory, progress
 from runtime.formats import keeping
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
@@ -48,11 +44,6 @@ def changes(query: Query) -> list[tuple[Any, ...]]:
     """Return changes as tuples; those of one instant have no order."""
     found = [(change.ts, change.op, *change.row.values()) for change in query.changes()]
     return sorted(found, key=lambda change: (change[0], repr(change)))
-
-
-@pytest.mark.parametrize("module", [engine_module, query_module, memory, progress])
-def test_the_examples_of_the_documentation_are_right(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_the_engine_is_loaded_when_it_is_asked_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import doctest
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -11,12 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 import cql
-from cql import html
 from cql.engine import Engine
 from planner.explain.drawing import to_svg
 from planner.network import compile_definition
 from planner.plan import Plan, combine
-from runtime import plots
 
 EVIL = "<script>alert('&')</script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,11 +56,6 @@ def engine() -> Engine:
 
 def plan_of(engine: Engine) -> Plan:
     return combine([compile_definition(query) for query in engine.catalog.queries.values()])
-
-
-@pytest.mark.parametrize("module", [html, plots])
-def test_the_examples_of_the_documentation_are_right(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_everything_that_a_notebook_shows_is_well_formed_and_escaped(engine: Engine) -> None:

@@ -342,7 +342,7 @@ def test_the_last_statement_can_be_edited(opened: Open, tmp_path: Path) -> None:
     assert shell.leaves() == 0
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 def test_a_session_on_spark(opened: Open) -> None:
     shell = opened()
     shell.enters(f"{FROM_CSV} TRY {MAX};")

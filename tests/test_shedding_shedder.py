@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from cql.catalog import Catalog
@@ -18,7 +19,7 @@ pytest.importorskip("pyspark")
 
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
-from runtime.spark.shedding import LEAST_LOOKED_AT, Shedder, _Front
+from runtime.spark.shedding import FEWEST_ROWS, LEAST_LOOKED_AT, Shedder, _Front
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -139,25 +140,49 @@ def front(*passed: float, window: int = 100) -> _Front:
 
 @pytest.mark.parametrize("looked", [1.0, 0.4, LEAST_LOOKED_AT])
 def test_no_rows_are_lost_while_there_is_time_for_the_best_ages(looked: float) -> None:
-    assert front().split(1 - looked) == pytest.approx((0.0, 1 - looked))
-    assert front(1.0, 1.0).split(1 - looked) == pytest.approx((0.0, 1 - looked))
+    for passing in (0.0, 0.5, 30.0):
+        assert front().split(1 - looked, passing) == pytest.approx((0.0, 1 - looked))
+        assert front(1.0, 1.0).split(1 - looked, passing) == pytest.approx((0.0, 1 - looked))
 
 
 @pytest.mark.parametrize("looked", [0.04, 0.002, 1e-5])
 def test_rows_and_looks_together_leave_as_much_as_there_is_time_for(looked: float) -> None:
-    lost, left_out = front().split(1 - looked)
+    lost, left_out = front().split(1 - looked, 0.0)
     rows, looks = 1 - lost, 1 - left_out
     assert rows * rows * LEAST_LOOKED_AT == pytest.approx(looked, rel=1e-6)
     assert rows * looks == pytest.approx(looked), "windows are still full of rows of before"
     steady = front(*[rows] * 20)
-    assert steady.split(1 - LEAST_LOOKED_AT) == pytest.approx((lost, 1 - LEAST_LOOKED_AT)), "and stays like that"
-    assert steady.kept_pairs == pytest.approx(rows * rows)
+    assert steady.split(1 - LEAST_LOOKED_AT, 0.0) == pytest.approx((lost, 1 - LEAST_LOOKED_AT)), "and stays like that"
+    assert steady.kept_pairs(np.arange(100)) == pytest.approx(np.full(100, rows * rows))
+
+
+@pytest.mark.parametrize("passing", [0.1, 1.0, 20.0])
+@pytest.mark.parametrize("more", [0.0, 0.3, 0.9])
+def test_rows_are_lost_to_save_what_it_takes_to_let_them_come(passing: float, more: float) -> None:
+    """Not even without looks is there time for all rows."""
+    left = (1 - more) * passing
+    lost, left_out = front().split(1 + passing - left, passing)
+    rows, looks = 1 - lost, 1 - left_out
+    assert 0 < rows < 1 and looks > 0
+    assert passing * rows + looks * rows == pytest.approx(left), "windows are still full of rows of before"
+    assert passing * rows + LEAST_LOOKED_AT * rows * rows == pytest.approx(left), "later on"
+
+
+def test_a_few_rows_come_however_little_time_there_is() -> None:
+    lost, left_out = front(0.01, 0.01).split(1000.0, 2.0)
+    assert lost == 1 - FEWEST_ROWS and left_out == 1.0
 
 
 def test_rows_come_back_when_there_is_time_for_more() -> None:
-    lost, left_out = front(*[0.2] * 20).split(0.2)
+    lost, left_out = front(*[0.2] * 20).split(0.2, 0.0)
     assert lost == pytest.approx(1 - 0.8) and left_out == pytest.approx(1 - 0.8 * 0.2 / 0.8)
-    assert front(*[0.5] * 20).split(0.0) == (0.0, 0.5)
+    assert front(*[0.5] * 20).split(0.0, 0.0) == (0.0, 0.5)
+
+
+def test_pairs_are_kept_by_when_their_rows_came() -> None:
+    found = front(1.0, 0.5, 0.2).kept_pairs(np.array([0, 4, 6, 14, 16, 100]))
+    assert found.tolist() == pytest.approx([0.2 * 0.2, 0.2 * 0.2, 0.2 * 0.5, 0.2 * 0.5, 0.2 * 1.0, 0.2 * 1.0])
+    assert front().kept_pairs(np.array([0, 50])).tolist() == [1.0, 1.0]
 
 
 SELECTIVE = (
@@ -166,8 +191,12 @@ SELECTIVE = (
 )
 
 
-def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path) -> None:
-    """Micro-batches have more and more rows; each row looks at all that came in 20 seconds, for 100 ns each."""
+@pytest.mark.parametrize("passing", [0.0, 2e-5, 1e-4])
+def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path, passing: float) -> None:
+    """Micro-batches have more and more rows; each row looks at all that came in 20 seconds, for 100 ns each.
+
+    A row that is not lost takes time as well, so that all of them alone may take longer than there is.
+    """
     catalog = Catalog()
     catalog.execute(STREAMS + SELECTIVE)
     plan = combine(compile_all(catalog.queries.values()))
@@ -184,7 +213,7 @@ def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path) -> N
         looked = 1 - json.loads((tmp_path / f"{batch:010}.json").read_text())["choices"][join.schedule]["fraction"]
         per_batch.append(kept * rows)
         total = kept * rows * sum(per_batch[-10:])
-        outcomes.append((kept, looked, 0.4 + 1e-6 * rows + 1e-7 * looked * total))
+        outcomes.append((kept, looked, 0.4 + 1e-6 * rows + passing * kept * rows + 1e-7 * looked * total))
         taken, passed = taken + rows, passed + kept * rows
         done = Batch("integer", batch, 0.0, outcomes[-1][2], rows, 1, 0, 0, {}, {}, 0, None, None)
         progress = Progress(newest=2 * (batch + 1), closed=2 * batch, course=(done,))
@@ -194,5 +223,6 @@ def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path) -> N
     calm, late = outcomes[5:20], outcomes[-10:]
     assert all(kept == 1 and looked == 1 for kept, looked, _ in calm)
     assert all(kept < 0.6 and looked < 0.4 and seconds < 3 for kept, looked, seconds in late)
+    assert all(kept > FEWEST_ROWS and looked > 0 for kept, looked, _ in late), "something is found all the time"
     (loss,) = shedder.losses(Progress(), {}, None, {})
     assert loss.recall is not None and loss.recall < 0.5

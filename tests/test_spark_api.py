@@ -142,6 +142,7 @@ def test_one_who_follows_gets_the_error_of_a_job_that_fails(spark: SparkSession,
     assert caught.value.diagnostics[0].code is cql.Code.BAD_DATA
 
 
+@pytest.mark.spark(own_process=True)
 def test_a_session_that_the_block_has_started_is_stopped_with_it(tmp_path: Path) -> None:
     program = """
 import cql

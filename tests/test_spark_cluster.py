@@ -30,7 +30,7 @@ import pyspark
 
 from runtime.spark.clusters import checkpoint_folder
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.spark(own_process=True)
 
 ROOT = Path(__file__).parent.parent
 MASTER = "local-cluster[2,1,1024]"

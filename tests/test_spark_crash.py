@@ -14,13 +14,9 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from repl.cli import main
+from tests.crashes import IN_BATCHES, Run, aims, killed, results, run_of, write_input, write_script
 
 pytest.importorskip("pyspark")
-
-from pyspark.sql import SparkSession
-
-from tests.crashes import IN_BATCHES, Run, aims, killed, results, run_of, write_input, write_script
 
 CRASHES = int(os.environ.get("CQL_CRASHES", "4"))
 SEED = int(os.environ.get("CQL_SEED", "1"))
@@ -28,17 +24,15 @@ FILES_FOR_EACH = 3
 """So many that every run is killed before it has read them all."""
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 @pytest.mark.timeout(600 + 120 * CRASHES)
-def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     data, whole, crashed, aside = (tmp_path / name for name in ("data", "whole", "crashed", "aside"))
     aside.mkdir()
     write_input(data, FILES_FOR_EACH * (CRASHES + 1), rng)
     script = write_script(tmp_path / "whole.cql", data, whole)
-    assert main(["run", str(script), "--checkpoint", str(tmp_path / "checkpoint of whole")]) == 0
+    assert Run(run_of(script, tmp_path / "checkpoint of whole"), aside).finish() == (0, "")
     script, checkpoint = write_script(tmp_path / "crashed.cql", data, crashed), tmp_path / "checkpoint of crashed"
     kills = []
     try:
@@ -53,7 +47,7 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
     assert all(results(whole).values()), "every query has results"
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 @pytest.mark.skipif(CRASHES <= 4, reason="it takes a minute: make crash runs it")
 @pytest.mark.timeout(600 + 120 * CRASHES)
 def test_after_kills_what_is_shed_is_what_was_decided_and_the_rest_is_exact(tmp_path: Path) -> None:

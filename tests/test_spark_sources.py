@@ -459,7 +459,7 @@ def test_networks_have_a_session_beside_the_users(own_session: SparkSession) -> 
     assert buckets_of(own_session) == 2, "Spark's default says nothing; there is one for each core"
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 def test_a_session_is_quiet() -> None:
     program = "from runtime.spark.session import local_session\nspark = local_session()\n"
     program += "print(spark.range(3).mapInArrow(lambda batches: batches, 'id bigint').count())"
@@ -469,7 +469,7 @@ def test_a_session_is_quiet() -> None:
     assert list(Path().iterdir()) == [], "nothing is left in the working directory"
 
 
-@pytest.mark.spark
+@pytest.mark.spark(own_process=True)
 def test_a_session_that_cannot_start_says_why() -> None:
     program = "from runtime.spark.session import local_session\nfrom cql import CqlError\n"
     program += "try:\n    local_session({'spark.driver.memory': '1k'})\nexcept CqlError as error:\n    print(error)"

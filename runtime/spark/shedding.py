@@ -13,9 +13,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyspark import SparkContext
 
 from cql.catalog import QueryDef, StreamDef
@@ -34,6 +36,7 @@ from shedding.choices import Choices, Skipping
 from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import most_lost
+from shedding.selective import Floats, Ints
 
 KEPT_FILES = 20
 """Decisions for how many micro-batches are kept."""
@@ -55,6 +58,9 @@ LEAST_LOOKED_AT = 0.05
 
 What is left to look at then are the ages that match best, where all looks are worth about the same: with fewer rows, as
 many looks find as much, and rows cost time as well."""
+
+FEWEST_ROWS = 0.01
+"""Which share of rows is not lost, however little time there is: otherwise nothing would be learned any more."""
 
 USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
 """How many rows are looked at for a row, as a unit of the work of joins: by one that compares, by one that finds."""
@@ -99,7 +105,10 @@ class Shedder:
             if isinstance(join, op.SelectiveJoin) and drop in plan.below(join)
         }
         """Where rows of windows of time are lost before joins look for any, by the schedules of the joins."""
-        alone = {front.schedule for front in self._fronts.values()} - _of_others(plan, self._queries)
+        others = _of_others(plan, self._queries)
+        self._alone = {join: front for join, front in self._fronts.items() if front.schedule not in others}
+        """Those that are there for joins alone."""
+        alone = {front.schedule for front in self._alone.values()}
         self._drops = [drop for drop in drops if drop.units.schedule not in alone]
         self._above = {**_above(plan, self._drops), **_above(plan, self._joins)}
         self._looks = _Looks(self._joins)
@@ -140,6 +149,7 @@ class Shedder:
         for front in self._fronts.values() if batch is not None and batch.rows_in else ():
             front.note(passed.get(front.drop, 1.0), progress.newest or 0)
         self._choices.learn(counted, {join: front.kept_pairs for join, front in self._fronts.items()})
+        behind = [front.kept[0] for front in self._fronts.values()]
         passed = {drop: share for drop, share in passed.items() if drop in self._above}
         if batch is not None and batch.rows_in:
             work = []
@@ -150,7 +160,8 @@ class Shedder:
             parts = self._parts()
             lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
             kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * max(1 - lost, 0.0)
-            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds))
+            front_lost = round(batch.rows_in * (1 - sum(behind) / len(behind))) if behind else 0
+            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds, front_lost))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
         self._last = progress
@@ -207,10 +218,11 @@ class Shedder:
         waiting = self._waiting()
         ticks = waiting / self._rate * self._second if self._rate else 0.0
         load = Load(waiting, self._rate, self._looks.work(waiting, ticks))
-        found = self._controller.fractions(load, self._shares(), self._allowed())
-        for join, front in self._fronts.items():
-            if front.schedule not in found and join not in self._asked:
-                found[front.schedule], found[join] = front.split(found.get(join, 0.0))
+        shares = self._shares(load.work)
+        found = self._controller.fractions(load, shares, self._allowed())
+        for join, front in self._alone.items():
+            if join not in self._asked:
+                found[front.schedule], found[join] = front.split(found[join], shares[join].most - 1)
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
         for join in self._choices.joins:
@@ -260,7 +272,7 @@ class Shedder:
         latency = min(bounds, default=UNBOUNDED_LATENCY)
         return max((latency - self._delay) / 2 - min(self._between, default=0.0), 0.1 * latency)
 
-    def _shares(self) -> dict[str, Share]:
+    def _shares(self, work: float) -> dict[str, Share]:
         parts, found = self._parts(), dict[str, Share]()
         for drop in self._drops:
             units = drop.units
@@ -280,8 +292,15 @@ class Shedder:
             decider = self._choices.deciders[join.schedule]
             drops = [drop for drop in self._drops if join in self._dual_above(drop)]
             most = decider.best_fraction if drops and isinstance(decider, Skipping) else 1.0
+            if join.schedule in self._alone:
+                most += self._passing(parts[join.id] * work)
             found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
+
+    def _passing(self, looking: float) -> float:
+        """Return what it takes to let rows come to a join, beside looking at all that they could look at."""
+        costs = self._controller.costs
+        return max(costs.read - costs.lost, 0.0) / max(looking * costs.kept, 1e-12)
 
     def _dual_above(self, drop: op.Operator) -> list[op.DualJoin]:
         """Return the joins that leave out comparisons before a drop operator leaves out rows."""
@@ -369,23 +388,29 @@ class _Front:
         recent = [share for at, share in self._passed if at > newest - self.window]
         return last, sum(recent) / len(recent) if recent else last
 
-    @property
-    def kept_pairs(self) -> float:
-        """The share of all pairs whose rows have both been passed, of those that the last micro-batch has completed."""
-        last, before = self.kept
-        return max(last * before, 1e-6)
+    def kept_pairs(self, ages: Ints) -> Floats:
+        """Return which share of pairs that the last micro-batch completed came, by how far their rows are apart."""
+        if not self._passed:
+            return np.ones(len(ages))
+        instants, shares = (np.array(each) for each in zip(*self._passed, strict=True))
+        middle = (instants[-2:].min() + instants[-1]) // 2
+        return np.asarray(shares[-1] * shares[np.searchsorted(instants[:-1], middle - ages)], float)
 
-    def split(self, fraction: float) -> tuple[float, float]:
-        """Return the fraction of rows to lose, and of looks to leave out, if so many looks are to be left out.
+    def split(self, fraction: float, passing: float) -> tuple[float, float]:
+        """Return the fraction of rows to lose, and of looks to leave out, to save a fraction of the time for looks.
 
-        Of what could be looked at with all rows, k * k is left with a share k of them. That is as much as is to be
-        looked at if it is divided by `LEAST_LOOKED_AT`, and of what is left then, that share is looked at. As long as
-        windows have more rows, of before, it is less.
+        `passing` is what it takes to let all rows come, beside all looks of those that came last; what is saved may be
+        a part of that, too. In the long run, a share k of rows takes k of that, and k * k of what looks take, since
+        windows have as many rows fewer. With `LEAST_LOOKED_AT` of the looks, that gives the rows; then as many looks as
+        there is time for now. As long as windows have more rows, of before, that is a smaller share.
         """
         last, before = self.kept
-        looked = 1 - fraction
-        rows = min(1.0, max(looked * last * before / LEAST_LOOKED_AT, 1e-4) ** 0.5)
-        return 1 - rows, max(1 - looked * last / rows, 0.0)
+        left = max(passing + 1 - fraction, 0.0)
+        looks = LEAST_LOOKED_AT / max(last * before, FEWEST_ROWS * FEWEST_ROWS)
+        rows = 2 * left / (passing + sqrt(passing * passing + 4 * looks * left)) if left else 0.0
+        rows = min(max(rows, FEWEST_ROWS), 1.0)
+        looked = (left - passing * rows) * last / rows
+        return 1 - rows, 1 - min(max(looked, 0.0), 1.0)
 
 
 class _Looks:
