@@ -121,8 +121,8 @@ class Selecting(Decider):
         """Which share of all that could be looked at is meant to be."""
         self._found = self._missed = 0.0
         """What pairs were worth that were found, and that were missed, as full probes tell."""
-        self._missed_by_full = [[0.0, 0.0], [0.0, 0.0]]
-        """What full probes of late would have missed as selective ones, and were expected to, by window."""
+        self._taken_for_inside = [[0.0, 0.0], [0.0, 0.0]]
+        """Of what full probes of late were expected to find inside of selections, what was outside; and all of it."""
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
@@ -159,21 +159,21 @@ class Selecting(Decider):
     def _missed_in(self, side: int, counts: Counts, total: float) -> float:
         """Return what was missed in a micro-batch, in which an exact join would have made so many comparisons.
 
-        The full probes before it tell, but they are what the selection was made by, and say less than there is: how
-        much less is known from what full probes have missed since, and were expected to miss.
+        The full probes before it tell, but they are what the selection was made by: of what they have inside of it,
+        others have some outside. How much that is, full probes tell by what they have missed since.
         """
-        if self.fraction <= 0:
+        whole, compared = self._adaptation.worth_of_comparison(side), float(counts.comparisons.sum())
+        if self.fraction <= 0 or not (whole or compared):
             return 0.0
-        rate, compared = self._adaptation.missed(side), float(counts.comparisons.sum())
-        missed = float((counts.worth - counts.inside).sum())
-        before = self._missed_by_full[side]
-        self._missed_by_full[side] = [_FADES * before[0] + missed, _FADES * before[1] + rate * compared]
-        if rate:
-            found, expected = (
-                each + self._adaptation.worth_of(side, ENOUGH_MATCHES) for each in self._missed_by_full[side]
-            )
-            rate *= found / expected
-        elif compared:
+        worth, missed = float(counts.worth.sum()), float((counts.worth - counts.inside).sum())
+        if whole:
+            expected = min(self._adaptation.missed(side) / whole, 1.0)
+            outside, inside = (_FADES * each for each in self._taken_for_inside[side])
+            outside, inside = outside + missed - expected * worth, inside + (1 - expected) * worth
+            self._taken_for_inside[side] = [outside, inside]
+            share = expected + (1 - expected) * outside / (inside + self._adaptation.worth_of(side, ENOUGH_MATCHES))
+            rate = whole * float(min(max(share, 0.0), 1.0))
+        else:
             rate = missed / compared
         return (1 - self._adaptation.in_force[side][0].sampling) * rate * total
 
@@ -187,7 +187,7 @@ class Selecting(Decider):
             **self.in_force(),
             "counts": counts,
             "pairs": [self._found, self._missed],
-            "missed_by_full": self._missed_by_full,
+            "taken_for_inside": self._taken_for_inside,
             "looked": self._looked,
             "meant": self._meant,
         }
@@ -196,7 +196,7 @@ class Selecting(Decider):
         self.fraction, self._looked, self._meant = values["fraction"], list(values["looked"]), values["meant"]
         self._adaptation.in_force = Selections.of(values).of_window
         self._found, self._missed = values["pairs"]
-        self._missed_by_full = [list(each) for each in values["missed_by_full"]]
+        self._taken_for_inside = [list(each) for each in values.get("taken_for_inside", self._taken_for_inside)]
         for learned, counts in zip(self._adaptation.learned, values["counts"], strict=True):
             learned.learn(Counts.of(counts), halves=0.0)
 

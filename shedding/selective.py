@@ -542,6 +542,11 @@ class Adaptation:
                 worth += float(counts.worth[type_]) * outside / float(matches.sum())
         return worth / float(counts.comparisons.sum()) if counts.comparisons.any() else 0.0
 
+    def worth_of_comparison(self, side: int) -> float:
+        """Return what a comparison is worth on average, whether it is selected or not; 0 if nothing is known."""
+        counts = self.learned[side].counts
+        return float(counts.worth.sum()) / max(float(counts.comparisons.sum()), 1.0)
+
     def worth_of(self, side: int, matches: float) -> float:
         """Return what so many matches are worth on average, as far as is known."""
         counts = self.learned[side].counts

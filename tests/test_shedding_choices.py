@@ -17,6 +17,7 @@ from planner import operators as op
 from runtime.executor import Executor
 from shedding.choices import Choices
 from shedding.plans import plan_of
+from shedding.selective import Adaptation, Counts
 from tests.definition.evaluator import Element, Result, evaluate
 from tests.fragment_runs import FragmentRun
 from tests.shedding_runs import STREAMS, random_data, run_shed
@@ -135,6 +136,37 @@ def test_with_little_time_the_ages_that_match_are_looked_at(shift: int) -> None:
     assert loss is not None and loss.recall is not None and loss.fraction == 0.85 and loss.why == "by hand"
     assert loss.recall == pytest.approx(found / exact, abs=0.05)
     assert found / exact > 2 * 0.15
+
+
+def test_recall_follows_when_much_more_is_left_out_than_before() -> None:
+    rng = np.random.default_rng(3)
+    left, right = sets(rng, 240, 0), sets(rng, 240, 12)
+    engine = cql.Engine(local=True)
+    condition = "FROM s [Range 20], r [Range 20] WHERE abs(s.v - r.v) < 3"
+    engine.execute(
+        f"{STREAMS} REGISTER QUERY q AS SELECT s.v, r.v AS w {condition} WITH (shedding = 'selective'); "
+        f"REGISTER QUERY all_pairs AS SELECT s.v, r.v AS w {condition};"
+    )
+    engine.start()
+    for begin, fraction in zip(range(0, 240, 40), (0.1, 0.1, 0.97, 1.0, 0.1, 1.0), strict=True):
+        engine.shed("q", fraction)
+        engine.push("s", [row for row in left if begin <= row[2] < begin + 40])
+        engine.push("r", [row for row in right if begin <= row[2] < begin + 40])
+        engine.process_available()
+    engine.stop()
+    found, exact = (sum(change.op == "+" for change in engine.query(name).changes()) for name in ("q", "all_pairs"))
+    loss = engine.query("q").shedding()
+    assert loss is not None and loss.recall is not None
+    assert found / exact < 0.8 and loss.recall == pytest.approx(found / exact, abs=0.05)
+
+
+def test_what_depends_on_the_age_of_pairs_is_averaged_by_where_pairs_are() -> None:
+    adaptation = Adaptation(lengths=(19, 19), cells=(4, 4))
+    assert adaptation.average(lambda ages: ages / 20) == pytest.approx(0.475, abs=0.1), "nothing is known"
+    matches, one = np.array([[0.0, 0.0, 3.0, 1.0]]), np.ones(1)
+    counts = Counts(matches, np.full((1, 4), 100.0), 4 * one, 0 * one, 10 * one)
+    adaptation.learn((counts, Counts.none(1, 4)))
+    assert adaptation.average(lambda ages: np.where(ages < 15, 0.2, 1.0)) == pytest.approx(0.75 * 0.2 + 0.25)
 
 
 def test_rows_that_find_few_others_do_not_look() -> None:

@@ -149,7 +149,6 @@ class Shedder:
         for front in self._fronts.values() if batch is not None and batch.rows_in else ():
             front.note(passed.get(front.drop, 1.0), progress.newest or 0)
         self._choices.learn(counted, {join: front.kept_pairs for join, front in self._fronts.items()})
-        behind = [front.kept[0] for front in self._fronts.values()]
         passed = {drop: share for drop, share in passed.items() if drop in self._above}
         if batch is not None and batch.rows_in:
             work = []
@@ -160,8 +159,9 @@ class Shedder:
             parts = self._parts()
             lost = sum(parts[drop] * (1 - share) for drop, share in passed.items())
             kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * max(1 - lost, 0.0)
-            front_lost = round(batch.rows_in * (1 - sum(behind) / len(behind))) if behind else 0
-            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds, front_lost))
+            before = [1 - front.kept[0] for front in self._fronts.values()]
+            lost_before = round(batch.rows_in * sum(before) / max(len(before), 1))
+            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds, lost_before))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
         self._last = progress
