@@ -80,10 +80,17 @@ class Load:
     rate: float = 0.0
     work: float = 1.0
     """What a row that is kept takes, beside what kept rows took when what they cost was learned."""
+    is_ahead: bool = True
+    """Whether what is decided is about rows that come later, too; otherwise the next micro-batch has its own."""
 
     def rows(self, seconds: float) -> float:
-        """Return how many rows to be ready for: those that wait, and no fewer than come while they are processed."""
-        return max(self.waiting, self.rate * seconds)
+        """Return how many rows to be ready for: those that wait, and if it is about later ones, too, no fewer than come
+        while these are processed.
+
+        >>> Load(waiting=100, rate=80).rows(2.0), Load(waiting=100, rate=80, is_ahead=False).rows(2.0)
+        (160.0, 100)
+        """
+        return max(self.waiting, self.rate * seconds) if self.is_ahead else self.waiting
 
 
 @dataclass(frozen=True, slots=True)

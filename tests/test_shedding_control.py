@@ -65,6 +65,11 @@ def test_what_comes_all_the_time_counts_as_well_as_what_waits() -> None:
     assert steady == learned().fractions(Load(400_000 * 2.5 * 0.9), {"s": share()}, seconds=2.5)["s"] > 0.5
 
 
+def test_looks_are_left_out_only_of_rows_that_are_there() -> None:
+    load = Load(waiting=1_000, rate=400_000, is_ahead=False)
+    assert learned().fractions(load, {"s": share()}, seconds=2.5)["s"] == 0
+
+
 def test_a_backlog_that_passes_suspends_nothing() -> None:
     controller = learned()
     for _ in range(10):

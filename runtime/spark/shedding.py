@@ -111,6 +111,8 @@ class Shedder:
         alone = {front.schedule for front in self._alone.values()}
         self._drops = [drop for drop in drops if drop.units.schedule not in alone]
         self._above = {**_above(plan, self._drops), **_above(plan, self._joins)}
+        self._is_ahead = bool(self._drops)
+        """Whether decisions are about windows that later micro-batches look into, not only about this one's looks."""
         self._looks = _Looks(self._joins)
         self._rows_before: dict[str, tuple[int, int]] = {}
         with writing(folder):
@@ -217,7 +219,7 @@ class Shedder:
     def _decide(self) -> None:
         waiting = self._waiting()
         ticks = waiting / self._rate * self._second if self._rate else 0.0
-        load = Load(waiting, self._rate, self._looks.work(waiting, ticks))
+        load = Load(waiting, self._rate, self._looks.work(waiting, ticks), self._is_ahead)
         shares = self._shares(load.work)
         found = self._controller.fractions(load, shares, self._allowed())
         for join, front in self._alone.items():
