@@ -189,7 +189,8 @@ def wrong_pairs(pairs: Delivered, left: Rows, right: Rows) -> int:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run: pairs, which share of all that is, what the query says of that, and delays in seconds."""
+    """What came of a run: pairs under full load; of the whole run, which share of all pairs was found, what the query
+    says of that, and delays in seconds."""
 
     pairs: int
     found: float
@@ -201,7 +202,8 @@ class Outcome:
 
 
 def run(engine: cql.Engine, policy: str, calm: float, rate: float, seconds: float) -> Outcome:
-    """Let both streams come at a calm rate at first, and at another one for some time."""
+    """Let both streams come at a calm rate at first, and at another one until windows are full of that and some time
+    longer."""
     root = Path(tempfile.mkdtemp(prefix="cql-joinload-"))
     feeds = [Sets(root / "a", rate), Sets(root / "b", rate, behind_by=SHIFT)]
     feeds[1]._rng = np.random.default_rng(8)
@@ -212,7 +214,7 @@ def run(engine: cql.Engine, policy: str, calm: float, rate: float, seconds: floa
             feed.write(time.time() - 1, rate / 10)
         engine.start()
         engine.process_available()
-        phases = [(CALM, calm), (seconds, rate)]
+        phases = [(CALM, calm), (WINDOW + seconds, rate)]
         threads = [threading.Thread(target=feed.run, args=(phases,)) for feed in feeds]
         for thread in threads:
             thread.start()
@@ -222,11 +224,13 @@ def run(engine: cql.Engine, policy: str, calm: float, rate: float, seconds: floa
         loss = engine.query("q").shedding()
         left, right = (Rows.of(feed.folder) for feed in feeds)
         pairs = Delivered.in_files(root / "pairs")
-        count, warm = len(pairs.left), pairs.delays[2:]
+        warm = pairs.delays[2:]
         recall = loss.recall if loss is not None and loss.recall is not None else float("nan")
         fraction = loss.fraction if loss is not None else float("nan")
-        found = count / pairs_there_are(left, right)
-        return Outcome(count, found, recall, fraction, wrong_pairs(pairs, left, right), median(warm), max(warm))
+        found = len(pairs.left) / pairs_there_are(left, right)
+        completed = np.maximum(left.instants[pairs.left], right.instants[pairs.right])
+        under_load = int((completed > left.instants.max() - seconds * SECOND).sum())
+        return Outcome(under_load, found, recall, fraction, wrong_pairs(pairs, left, right), median(warm), max(warm))
     finally:
         engine.stop()
         engine.execute("DROP QUERY q; DROP STREAM a; DROP STREAM b")

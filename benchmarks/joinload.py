@@ -9,6 +9,8 @@ a base rate and are joined by key over windows of ten seconds. The join has memo
 `rand` gives up any rows, `prob` those whose partners come least often.
 
 - `found` are the pairs that were delivered, of all that there are in the files;
+- `pairs`, of sets, are those of the time after windows are full of the burst's rows: before that, rows find less to
+  compare with than at the load that the line is about;
 - `recall` is what the query itself says of that in the end;
 - every pair that is delivered has to be one of the exact answer, and none may come twice (`wrong`);
 - the delay is from the later row of a pair to when it is handed over; `random`, which the others are compared with, may
@@ -212,7 +214,10 @@ def memory(engine: cql.Engine, loads: list[float], seconds: float) -> list[str]:
 def sets_of_words(engine: cql.Engine, loads: list[float], seconds: float) -> list[str]:
     """Run the join with too little time; return what does not hold."""
     broken, most = [], sets.capacity(engine)
-    print(f"sets of words that have {sets.COMMON} in common, windows of {sets.WINDOW} s; {seconds:g} s for each")
+    print(
+        f"sets of words that have {sets.COMMON} in common, windows of {sets.WINDOW} s full of a burst, {seconds:g} s; "
+        f"capacity {most:,.0f} rows/s a stream"
+    )
     print(
         f"{'load':>6}{'rows/s':>9}{'policy':>11}{'pairs':>12}{'found':>9}{'recall':>9}{'wrong':>7}{'delay':>8}{'longest':>9}"
     )

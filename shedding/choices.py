@@ -162,20 +162,22 @@ class Selecting(Decider):
         The full probes before it tell, but they are what the selection was made by: of what they have inside of it,
         others have some outside. How much that is, full probes tell by what they have missed since.
         """
-        whole, compared = self._adaptation.worth_of_comparison(side), float(counts.comparisons.sum())
-        if self.fraction <= 0 or not (whole or compared):
+        own = counts.comparisons if counts.comparisons.any() else self._adaptation.learned[side].counts.comparisons
+        compared = float(own.sum())
+        if self.fraction <= 0 or not compared:
             return 0.0
+        whole, outside_of_it = self._adaptation.expected(side, own)
         worth, missed = float(counts.worth.sum()), float((counts.worth - counts.inside).sum())
         if whole:
-            expected = min(self._adaptation.missed(side) / whole, 1.0)
+            expected = outside_of_it / whole
             outside, inside = (_FADES * each for each in self._taken_for_inside[side])
             outside, inside = outside + missed - expected * worth, inside + (1 - expected) * worth
             self._taken_for_inside[side] = [outside, inside]
             share = expected + (1 - expected) * outside / (inside + self._adaptation.worth_of(side, ENOUGH_MATCHES))
-            rate = whole * float(min(max(share, 0.0), 1.0))
+            found = whole * float(min(max(share, 0.0), 1.0))
         else:
-            rate = missed / compared
-        return (1 - self._adaptation.in_force[side][0].sampling) * rate * total
+            found = missed
+        return (1 - self._adaptation.in_force[side][0].sampling) * found * total / compared
 
     def in_force(self) -> dict[str, Any]:
         sides = self._adaptation.in_force

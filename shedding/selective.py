@@ -532,20 +532,28 @@ class Adaptation:
             for part in parts
         )
 
-    def missed(self, side: int) -> float:
-        """Return what selective probes miss, for each comparison that exact ones would make: its worth, on average."""
-        counts, worth = self.learned[side].counts, 0.0
-        for type_, selection in enumerate(self.in_force[side]):
-            matches = counts.matches[type_]
-            if matches.sum() > 0:
-                outside = float((matches * (1 - selection.shares(self.borders(side)))).sum())
-                worth += float(counts.worth[type_]) * outside / float(matches.sum())
-        return worth / float(counts.comparisons.sum()) if counts.comparisons.any() else 0.0
+    def expected(self, side: int, comparisons: Floats) -> tuple[float, float]:
+        """Return what full probes are expected to find with comparisons by type and cell: its worth, and that of what
+        selective probes would miss of it.
 
-    def worth_of_comparison(self, side: int) -> float:
-        """Return what a comparison is worth on average, whether it is selected or not; 0 if nothing is known."""
+        Densities are what lasts; of which ages the rows of windows are changes as soon as more of them come.
+
+        >>> adaptation = Adaptation(lengths=(19, 19), cells=(2, 2))
+        >>> one = np.ones(1)
+        >>> old = Counts(np.array([[0.0, 40.0]]), np.full((1, 2), 400.0), 40 * one, 40 * one, one)
+        >>> adaptation.learn((old, old))
+        >>> _ = adaptation.selections(0.125)
+        >>> [adaptation.expected(0, np.array([each])) for each in ([100.0, 100.0], [300.0, 20.0])]
+        [(10.0, 5.0), (2.0, 1.0)]
+        """
         counts = self.learned[side].counts
-        return float(counts.worth.sum()) / max(float(counts.comparisons.sum()), 1.0)
+        if not counts.comparisons.any():
+            return 0.0, 0.0
+        average = counts.matches.sum() / counts.comparisons.sum()
+        matches = _ratio(counts.matches, counts.comparisons, average) * comparisons
+        worth = matches * _ratio(counts.worth, counts.matches.sum(axis=1), 1.0)[:, None]
+        outside = np.array([1 - selection.shares(self.borders(side)) for selection in self.in_force[side]])
+        return float(worth.sum()), float((worth * outside).sum())
 
     def worth_of(self, side: int, matches: float) -> float:
         """Return what so many matches are worth on average, as far as is known."""
