@@ -17,7 +17,7 @@ import numpy as np
 from planner import operators as op
 from planner.plan import Plan
 from shedding.dual import Speeds, best_mix, cut
-from shedding.selective import Adaptation, Ages, Counts, Floats, Ints, Selection, fraction_within
+from shedding.selective import Adaptation, Ages, Counts, Floats, Ints, Selection
 from shedding.utilities import TYPES
 
 CELLS = 20
@@ -44,6 +44,11 @@ ByAge = Callable[[Ints], Floats]
 """Something of pairs that depends on how many ticks their rows are apart."""
 
 NOTHING: Mapping[str, ByAge] = {}
+
+
+def evenly(ages: Ints) -> Floats:
+    """Return how many rows are younger than some ages if they come evenly, in whatever unit."""
+    return ages.astype(float)
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ class Decider(ABC):
     fraction = 0.0
 
     @abstractmethod
-    def decide(self, fraction: float) -> None:
-        """Leave out a share of the work."""
+    def decide(self, fraction: float, younger: ByAge = evenly) -> None:
+        """Leave out a share of the work of rows that will see so many others that are younger than some ages."""
 
     @abstractmethod
     def learn(self, counted: Sequence[Mapping[str, Any]], kept: ByAge | None = None) -> None:
@@ -126,14 +131,13 @@ class Selecting(Decider):
         self._looked = [0.0, 0.0]
         """How many rows were looked at of late, and were meant to be."""
 
-    def decide(self, fraction: float) -> None:
+    def decide(self, fraction: float, younger: ByAge = evenly) -> None:
         self.fraction = fraction
-        self._meant = min((1 - fraction) / self._excess, 1.0) if fraction > 0 else 1.0
-        self._adaptation.selections(fraction_within(self._meant))
+        self._meant = self._adaptation.select((1 - fraction) / self._excess if fraction > 0 else 1.0, younger)
 
     @property
     def _excess(self) -> float:
-        """How many times as much is looked at as is meant to be: ages differ in how many rows have them."""
+        """How many times as much is looked at as is meant to be: it is not known quite how many rows have which age."""
         looked, meant = self._looked
         return min(max(looked / meant, 1 / MOST_EXCESS), MOST_EXCESS) if looked and meant else 1.0
 
@@ -221,7 +225,7 @@ class Skipping(Decider):
         self._cutoff = Cutoff()
         self._found = self._missed = 0.0
 
-    def decide(self, fraction: float) -> None:
+    def decide(self, fraction: float, younger: ByAge = evenly) -> None:
         self.fraction = fraction
         share = self._share_of_rows(fraction)
         self._cutoff = Cutoff() if share <= 0 else Cutoff(*cut(self._shares(), share))
@@ -296,9 +300,9 @@ class Choices:
         self.in_force: dict[str, Selections | Cutoff] = {}
         self.follow(self.for_tasks())
 
-    def decide(self, name: str, fraction: float) -> None:
-        """Let a join leave out a share of its work from now on."""
-        self.deciders[name].decide(fraction)
+    def decide(self, name: str, fraction: float, younger: ByAge = evenly) -> None:
+        """Let a join leave out a share of its work from now on; so many of its rows will be younger than some ages."""
+        self.deciders[name].decide(fraction, younger)
         self.follow({name: self.deciders[name].in_force()})
 
     def renew(self) -> None:

@@ -42,6 +42,9 @@ LIKE_OTHERS = 30.0
 HALVES = 2.0
 """After how many steps counts of full probes weigh half."""
 
+HALVINGS = 12
+"""How many times what a fraction can be is halved to find the one that takes a share of all comparisons."""
+
 
 # How much
 
@@ -524,6 +527,43 @@ class Adaptation:
             parts = [np.full(count, fraction) for count in self.types]
         self.in_force = self._of_side(0, fraction, parts[0]), self._of_side(1, fraction, parts[1])
         return self.in_force
+
+    def select(self, share: float, younger: Callable[[Ints], Floats]) -> float:
+        """Put selections in force that take a share of all comparisons, if so many rows are younger than some ages.
+
+        Returns the share that they are expected to take: ages differ in how many rows have them.
+
+        >>> adaptation, one = Adaptation(lengths=(1999, 1999), cells=(2, 2), sampling=0.0), np.ones(1)
+        >>> old = Counts(np.array([[0.0, 40.0]]), np.full((1, 2), 400.0), 40 * one, 40 * one, one)
+        >>> adaptation.learn((old, old))
+        >>> for old_rows in (1, 3):
+        ...     share = adaptation.select(0.25, lambda ages: np.interp(ages, [0, 1000, 2000], [0, 1, 1 + old_rows]))
+        ...     print(round(share, 2), adaptation.in_force[0][0].ages)
+        0.25 (Ages(least=1000, end=1999),)
+        0.25 (Ages(least=1000, end=1666),)
+        """
+        if share >= 1:
+            self.selections(1.0)
+            return 1.0
+        rows = [np.diff(younger(self.borders(side))) for side in (0, 1)]
+        least, most = LEAST, 1.0
+        for _ in range(HALVINGS):
+            middle = sqrt(least * most)
+            self.selections(middle)
+            least, most = (middle, most) if self._share_of(rows) <= share else (least, middle)
+        self.selections(least)
+        return self._share_of(rows)
+
+    def _share_of(self, rows: Sequence[Floats]) -> float:
+        """Return which share of all comparisons the selections in force take, with so many rows in the cells."""
+        taken, total = 0.0, 0.0
+        for side, in_cells in enumerate(rows):
+            for selection, frequency in zip(self.in_force[side], self.learned[side].frequencies, strict=True):
+                own = frequency * in_cells
+                total += own.sum()
+                shares = selection.shares(self.borders(side))
+                taken += (own * (selection.sampling + (1 - selection.sampling) * shares)).sum()
+        return float(taken / total) if total > 0 else 1.0
 
     def _of_side(self, side: int, fraction: float, parts: Floats) -> tuple[Selection, ...]:
         densities, borders = self.learned[side].densities, self.borders(side)

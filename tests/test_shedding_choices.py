@@ -15,7 +15,7 @@ from cql import CqlError
 from cql.catalog import Catalog
 from planner import operators as op
 from runtime.executor import Executor
-from shedding.choices import Choices
+from shedding.choices import Choices, Selections
 from shedding.plans import plan_of
 from shedding.selective import Adaptation, Counts
 from tests.definition.evaluator import Element, Result, evaluate
@@ -158,6 +158,25 @@ def test_recall_follows_when_much_more_is_left_out_than_before() -> None:
     loss = engine.query("q").shedding()
     assert loss is not None and loss.recall is not None
     assert found / exact < 0.8 and loss.recall == pytest.approx(found / exact, abs=0.05)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.7])
+def test_as_much_is_looked_at_as_is_meant_to_be_whatever_ages_rows_have(share: float) -> None:
+    """Old rows match best, and suddenly most rows are old."""
+    catalog = planned("selective", "SELECT s.v, r.v AS w FROM s [Range 2000], r [Range 2000] WHERE s.v < r.v")
+    choices = Choices(plan_of(catalog))
+    (name,) = choices.deciders
+    matches, compared, one = np.tile([0.0] * 10 + [9.0] * 10, (1, 1)), np.full((1, 20), 100.0), np.ones(1)
+    side = Counts(matches, compared, 90 * one, 90 * one, 10 * one).values()
+    choices.learn({name: [{"counts": [side, side], "work": [1, 1], "total": [2000, 2000], "found": 180.0}]})
+    most_are_old = np.array([0, 1000, 2000]), np.array([0.0, 1.0, 10.0])
+    choices.decide(name, 1 - share, lambda ages: np.interp(ages, *most_are_old))
+    in_force = choices.in_force[name]
+    assert isinstance(in_force, Selections)
+    ages = np.random.default_rng(1).random(100_000)
+    ages = np.interp(10 * ages, most_are_old[1], most_are_old[0]).astype(np.int64)
+    looked = [(own.covers(ages) | own.is_full(np.arange(len(ages)))).mean() for (own,) in in_force.of_window]
+    assert np.mean(looked) == pytest.approx(share, rel=0.03)
 
 
 def test_what_depends_on_the_age_of_pairs_is_averaged_by_where_pairs_are() -> None:

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from cql.catalog import Catalog
+from planner import operators as op
 from planner.plan import Plan, combine
 from runtime.progress import Batch, Progress
 from runtime.statistics import Figures
-from shedding.plans import compile_all
+from shedding.choices import evenly
+from shedding.plans import compile_all, plan_of
 
 pytest.importorskip("pyspark")
 
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
-from runtime.spark.shedding import FEWEST_ROWS, LEAST_LOOKED_AT, Shedder, _Front
+from runtime.spark.shedding import FEWEST_ROWS, LEAST_LOOKED_AT, Shedder, _Front, _Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -189,6 +191,23 @@ SELECTIVE = (
     "REGISTER QUERY q AS SELECT s.k, r.k AS j FROM s [Range 20 Seconds], r [Range 20 Seconds] WHERE s.k < r.k "
     "WITH (shedding = 'selective', max_latency = '4 seconds');"
 )
+
+
+def test_how_old_the_rows_of_windows_will_be_follows_from_when_they_came() -> None:
+    """Micro-batches of 10 ticks: one of 200 rows, one of 400 of which half are lost, and then 40 rows in 4 ticks."""
+    catalog = Catalog()
+    catalog.execute(STREAMS + SELECTIVE)
+    join = next(o for o in plan_of(catalog).operators if isinstance(o, op.SelectiveJoin))
+    looks = _Looks([join])
+    assert looks.younger(40, 4, {}) is evenly, "nothing is known"
+    for newest, rows in ((20, 999), (30, 200), (40, 400)):
+        looks.note(join.schedule, [{"work": [1, 1]}], rows, newest)
+    younger = looks.younger(40, 4, {40: 0.5})
+    assert younger(np.array([0, 1000])).tolist() == pytest.approx([0, 420]), "20 of the 40 came later on average"
+    instants = np.concatenate([np.linspace(20, 30, 200), np.linspace(30, 40, 200), np.linspace(40, 44, 40)])
+    for age in (1, 3, 7, 13, 20):
+        exact = np.mean([((instants > at - age) & (instants <= at)).sum() for at in np.linspace(40, 44, 50)])
+        assert younger(np.array([age]))[0] == pytest.approx(exact, rel=0.05)
 
 
 @pytest.mark.parametrize("passing", [0.0, 2e-5, 1e-4])

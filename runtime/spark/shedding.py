@@ -32,7 +32,7 @@ from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.telling import tell_schedules
-from shedding.choices import Choices, Skipping
+from shedding.choices import ByAge, Choices, Skipping, evenly
 from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import most_lost
@@ -61,6 +61,9 @@ many looks find as much, and rows cost time as well."""
 
 FEWEST_ROWS = 0.01
 """Which share of rows is not lost, however little time there is: otherwise nothing would be learned any more."""
+
+MOMENTS = 4
+"""At how many moments of a micro-batch it is foreseen how old the rows of windows will be."""
 
 USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
 """How many rows are looked at for a row, as a unit of the work of joins: by one that compares, by one that finds."""
@@ -228,7 +231,10 @@ class Shedder:
         for name in self._schedules.all:
             self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
         for join in self._choices.joins:
-            self._choices.decide(join, self._asked.get(join, found.get(join, 0.0)))
+            before = self._fronts.get(join)
+            kept = 1.0 if before is None else 1 - self._schedules.all[before.schedule].wanted
+            younger = self._looks.younger(kept * waiting, ticks, {} if before is None else before.passed)
+            self._choices.decide(join, self._asked.get(join, found.get(join, 0.0)), younger)
 
     def _waiting(self) -> float:
         """Return how many rows wait to be read, as far as can be known.
@@ -382,6 +388,11 @@ class _Front:
         self._passed.append((newest, share))
 
     @property
+    def passed(self) -> dict[int, float]:
+        """Which share of the rows of micro-batches was passed, by their newest instants."""
+        return dict(self._passed)
+
+    @property
     def kept(self) -> tuple[float, float]:
         """The share of rows that was passed in the last micro-batch, and in those of a window."""
         if not self._passed:
@@ -450,6 +461,26 @@ class _Looks:
             return 1.0
         counts = [sum(rows for newest, rows in self._read if newest > at - window) for at in (first, last)]
         return max((sum(counts) + more) / 2, 1.0)
+
+    def younger(self, rows: float, ticks: float, passed: Mapping[int, float]) -> ByAge:
+        """Return how many others are younger than some ages, for rows that are next and have come within some ticks.
+
+        `passed` is the share of the rows of micro-batches that came to the join, by their newest instants.
+        """
+        if len(self._read) < 2 or ticks < 1:
+            return evenly
+        instants = np.array([newest for newest, _ in self._read], float)
+        came = [count * passed.get(newest, 1.0) for newest, count in self._read]
+        came[0] = 0.0
+        now = float(instants[-1])
+        ends, totals = np.append(instants, now + ticks), np.cumsum([*came, rows])
+        looking = now + ticks * (np.arange(MOMENTS) + 0.5) / MOMENTS
+
+        def count(ages: Ints) -> Floats:
+            before = np.interp(looking[:, None] - ages[None, :], ends, totals)
+            return np.asarray((np.interp(looking, ends, totals)[:, None] - before).mean(axis=0), float)
+
+        return count
 
     def work(self, waiting: float, ticks: float) -> float:
         """Return what a row takes of those that wait and have come within some ticks; 1 without such joins."""
