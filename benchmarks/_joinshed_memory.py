@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks import _plots
+from shedding.budgets import in_proportion
 from shedding.eviction import (
     Cut,
     Floats,
     Frequencies,
     Policy,
     Side,
-    bucket_budgets,
     cuts,
     expected_recall,
     priorities,
@@ -321,7 +321,7 @@ def _budgets(budget: int, held: Sequence[tuple[Side, Cut]], buckets: int) -> lis
     demands = np.zeros(buckets)
     for side, cut in held:
         demands += np.bincount(side.keys % buckets, (side.arrivals * cut.held(side))[:-1], buckets)
-    return [int(each) for each in bucket_budgets(budget, demands)]
+    return [int(each) for each in in_proportion(budget, demands)]
 
 
 def _within(limits: Sequence[int], rows: Sequence[_Rows], worth: Sequence[Floats]) -> list[Mask]:

@@ -14,6 +14,7 @@ from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.parsing import parse_expression
 from cql.printer import to_text
 from cql.service import OPTIONS as SERVICE_OPTIONS
+from cql.service import WORDS
 from cql.settings import Settings
 from cql.sizes import BadSize, parse_size
 from cql.source import Span
@@ -140,13 +141,14 @@ def check_query_options(query: str, options: Sequence[ast.Option], settings: Set
 def _check_service_option(query: str, option: ast.Option, value: str, settings: Settings) -> None:
     if option.key.key in EXPRESSIONS:
         return
-    if option.key.key == "accept":
-        if value.lower() not in ("subset", "approximate"):
+    if option.key.key in WORDS:
+        words = WORDS[option.key.key]
+        if value.lower() not in words:
             raise fail(
                 Code.BAD_OPTION_VALUE,
-                f"the query '{query}' cannot accept '{value}'",
+                f"the option '{option.key.text}' of the query '{query}' cannot be '{value}'",
                 option.value.span,
-                hint="it takes 'subset' or 'approximate'",
+                hint=f"it takes {' or '.join(repr(word) for word in words)}",
             )
         return
     if option.key.key == "memory":

@@ -16,7 +16,10 @@ from cql.sizes import parse_size
 EVICTING = ("rand", "prob", "life")
 """Policies by which joins give up rows when there is no memory for all of them."""
 
-OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory", "utility")
+WORDS = {"accept": ("subset", "approximate"), "allocation": ("variable", "fixed")}
+"""Options that take one of some words, and are no settings."""
+
+OPTIONS = ("shedding", "max_gap", "weight", "max_latency", "accept", "memory", "allocation", "utility")
 """The options of REGISTER QUERY .. WITH that make up a service level."""
 
 
@@ -25,7 +28,7 @@ class ServiceLevel:
     """What a query accepts.
 
     `policy` is none, auto, window, random, selective or dual, or one of `EVICTING`: its join then holds no more than
-    `memory` bytes of rows.
+    `memory` bytes of rows, half of it for each input if the `allocation` is fixed.
     `max_gap` is how many windows in a row may be missing; `weight` what an answer of this query is worth beside those
     of others; `max_latency` the delay of answers, in seconds, from which on something is to be shed; `seed` decides
     what is lost. With `accept_approximate`, answers may be wrong, not only missing.
@@ -38,6 +41,7 @@ class ServiceLevel:
     seed: int = 0
     accept_approximate: bool = False
     memory: int | None = None
+    allocation: str | None = None
 
 
 def service_level(options: Mapping[str, str], settings: Settings) -> ServiceLevel:
@@ -51,5 +55,6 @@ def service_level(options: Mapping[str, str], settings: Settings) -> ServiceLeve
         max_latency=None if latency == "off" else parse_interval(latency).microseconds() / 1e6,
         seed=settings.shedding_seed,
         memory=parse_size(given["memory"]) if "memory" in given else None,
+        allocation=given["allocation"].lower() if "allocation" in given else None,
         accept_approximate=given.get("accept", "subset").lower() == "approximate",
     )

@@ -165,7 +165,8 @@ class EvictingJoin(Operator):
     """Pairs of rows with equal keys that satisfy the residual, found among the rows that `memory` bytes can hold.
 
     Rows whose partners are least likely to come are given up before they end, by `policy`; `windows` is for how many
-    ticks rows of each input can be there. What is found is a part of what a `binary-join` finds.
+    ticks rows of each input can be there. The inputs share the memory, or have half of it each, as `allocation` says.
+    What is found is a part of what a `binary-join` finds.
     """
 
     kind: Literal["evicting-join"] = "evicting-join"
@@ -174,8 +175,14 @@ class EvictingJoin(Operator):
     residual: ExprField | None
     policy: Literal["rand", "prob", "life"]
     memory: int
+    allocation: Literal["variable", "fixed"]
     windows: tuple[int, int]
     seed: int
+
+    @property
+    def pools(self) -> tuple[tuple[int, ...], ...]:
+        """The inputs that share memory; each pool has as much."""
+        return ((0, 1),) if self.allocation == "variable" else ((0,), (1,))
 
 
 class SemiJoin(Operator):

@@ -29,6 +29,7 @@ from runtime.scheduling import Ready, scheduler
 from runtime.statistics import Snapshot, Statistics
 from runtime.synopses import final_ends, make_stubs, netted
 from runtime.types import arrow_type
+from shedding.budgets import evenly
 from shedding.choices import Choices
 from shedding.plans import schedules_of
 from shedding.schedule import Schedule
@@ -42,7 +43,8 @@ class Executor:
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
     they are, and `query_sources` names the sources of the clock that each query is about. `schedules` that are given
-    are kept by the caller as well. What the operators of `taps` put out can be taken as it is.
+    are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
+    many `buckets`, which share the memory that joins may use.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Executor:
         query_sources: Mapping[str, Sequence[str]] | None = None,
         schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
+        bucket: int = 0,
         buckets: int = 1,
     ) -> None:
         self.plan = plan
@@ -69,6 +72,8 @@ class Executor:
         self.stores, self.stubs = make_stubs(plan, self._types)
         self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
         self.choices = Choices(plan)
+        self._bucket = bucket
+        self._budgets = evenly(plan, buckets)
         context = Context(
             self.clock,
             functions or {},
@@ -78,7 +83,7 @@ class Executor:
             netted(plan),
             self.schedules,
             self.choices.in_force,
-            buckets,
+            self._budgets,
         )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
@@ -298,6 +303,8 @@ class Executor:
         """Go on with schedules as others have them, as far as they are about operators that are here."""
         for name in self.schedules.keys() & schedules.keys():
             self.schedules[name] = Schedule.of(schedules[name])
+        for name in self._budgets.keys() & schedules.keys():
+            self._budgets[name] = schedules[name]["budgets"][self._bucket]
         self.choices.follow(schedules)
 
     def rows_on_hold(self) -> dict[str, pa.RecordBatch | None]:

@@ -436,19 +436,3 @@ def within_budget(worth: Floats, ages: npt.NDArray[Any], sizes: npt.NDArray[Any]
     stays = np.zeros(len(worth), np.bool_)
     stays[order] = np.cumsum(sizes[order]) <= budget
     return stays
-
-
-def bucket_budgets(budget: int, demands: Floats, least: int = 1) -> Ints:
-    """Divide a budget among buckets by what each of them would hold, at least so much for each.
-
-    >>> bucket_budgets(10, np.array([6.0, 1.0, 0.0, 1.0])).tolist()
-    [5, 2, 1, 2]
-    """
-    count = len(demands)
-    assert budget >= least * count, f"{budget} is less than {least} for each of {count} buckets"
-    total = float(demands.sum())
-    wanted = (budget - least * count) * (demands / total if total else np.full(count, 1 / count))
-    whole = np.floor(wanted).astype(np.int64)
-    short = budget - least * count - int(whole.sum())
-    whole[np.argsort(whole - wanted, kind="stable")[:short]] += 1
-    return whole + least

@@ -20,7 +20,7 @@ from planner import operators as op
 from planner.explain.headlines import headline
 from planner.expressions import shifted
 from planner.plan import Plan, QueryPlan, compile_query
-from shedding.eviction import ROW_OVERHEAD
+from shedding.budgets import least_memory
 from shedding.rebuilding import cannot, rebuilt, refuse_unsound
 
 Operators = Mapping[str, op.Operator]
@@ -57,7 +57,13 @@ def with_evicting_join(plan: QueryPlan, level: ServiceLevel, share: bool) -> Que
         message = f"the query '{plan.name}' does not say how much memory its join may use"
         raise fail(Code.CANNOT_SHED, message, hint=f"add memory = '64 MB' to shedding = '{level.policy}'")
     join, windows = _equijoin_of_ranges(plan)
-    chosen: dict[str, Any] = {"policy": level.policy, "memory": level.memory, "windows": windows, "seed": level.seed}
+    chosen: dict[str, Any] = {
+        "policy": level.policy,
+        "memory": level.memory,
+        "allocation": level.allocation or "variable",
+        "windows": windows,
+        "seed": level.seed,
+    }
     same = {name: getattr(join, name) for name in op.BinaryJoin.model_fields if name not in ("id", "kind", "join")}
     return _instead(plan, level, share, {join.id: op.EvictingJoin(**same, **chosen)})
 
@@ -67,7 +73,7 @@ def check_memory(plan: Plan, buckets: int) -> None:
     for join in plan.operators:
         if isinstance(join, op.EvictingJoin):
             places = buckets if join.placement == "hash" else 1
-            least = places * (2 * ROW_OVERHEAD + 8 * len(join.columns))
+            least = places * least_memory(join)
             if join.memory < least:
                 names = [query for query in plan.queries if join in plan.below(plan.output(query))]
                 message = (

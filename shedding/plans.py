@@ -129,10 +129,10 @@ def _refuse_unused(plan: QueryPlan, level: ServiceLevel, policy: str, utility: b
     """Raise if a query says what its policy has no use for, so that nobody relies on it."""
     chosen = ", as 'auto' chose" if level.policy == "auto" else ""
     how = "sheds nothing" if policy == "none" else f"sheds by '{policy}'{chosen}"
-    if level.memory is not None and policy not in EVICTING:
-        raise cannot(
-            plan, f"bounds the memory of its join, which is for 'rand', 'prob' and 'life', and {how}", "memory"
-        )
+    for what, given in (("bounds", level.memory), ("allocates", level.allocation)):
+        if given is not None and policy not in EVICTING:
+            message = f"{what} the memory of its join, which is for 'rand', 'prob' and 'life', and {how}"
+            raise cannot(plan, message, "memory")
     if utility is not None and policy != "selective":
         raise cannot(plan, f"has a utility, which is for 'selective' joins, and {how}", "utility")
 

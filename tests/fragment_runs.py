@@ -21,6 +21,7 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING
 from runtime.fragments import combining
+from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout, level_of
 from runtime.fragments.packing import (
     CONTROL,
@@ -37,6 +38,7 @@ from runtime.fragments.reading import FeedReader
 from runtime.fragments.schedules import DecidedSchedules
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
+from shedding.budgets import Budgets
 from shedding.choices import Choices
 from tests.definition.evaluator import Element, Result
 from tests.engine_runs import from_column, to_column
@@ -138,6 +140,8 @@ class FragmentRun:
         self._newest = BEGINNING
         self._complete: dict[str, int] = {}
         self._cluster: Cluster | None = None
+        self.counted: list[dict[str, Any]] = []
+        """What the workers have counted in the last micro-batch."""
         self.change(plan)
 
     def change(self, plan: Plan) -> None:
@@ -149,6 +153,7 @@ class FragmentRun:
         if before is not None:
             self._cluster.go_on_from(before)
         self.schedules, self.choices, self._complete = DecidedSchedules(plan), Choices(plan), {}
+        self.budgets = Budgets(plan, self._buckets)
         self._readers = {each.feed: FeedReader(layout, each.feed, self._functions) for each in plan.sources}
         self._timed = {each.feed: each for each in plan.sources if each.time is not None}
 
@@ -182,7 +187,8 @@ class FragmentRun:
 
     def _told_schedules(self) -> list[Piece]:
         """Return the schedules for all places, and let those who read know them."""
-        told = json.loads(json.dumps({**self.schedules.for_tasks(), **self.choices.for_tasks()}))
+        told = {**self.schedules.for_tasks(), **self.choices.for_tasks(), **self.budgets.for_tasks()}
+        told = json.loads(json.dumps(told))
         for reader in self._readers.values():
             reader.follow(told)
         blob = pack_values({"schedules": told})
@@ -199,12 +205,9 @@ class FragmentRun:
     def _run(self, batch: list[Piece]) -> None:
         assert self._cluster is not None
         made = self._cluster.run(batch)
-        values = [unpack_values(piece.blob) for piece in made if piece.kind == COUNTS]
-        counted: dict[str, list[Any]] = defaultdict(list)
-        for each in values:
-            for name, counts in each["joins"].items():
-                counted[name].append(counts)
-        self.choices.learn(counted)
+        self.counted = values = [unpack_values(piece.blob) for piece in made if piece.kind == COUNTS]
+        self.choices.learn(counted_by_joins(values))
+        self.budgets.learn(demands_of_joins(values))
         self._complete = combining.complete_after(values)
         self._pieces += made
 

@@ -31,7 +31,6 @@ from shedding.eviction import (
     Frequencies,
     Policy,
     Side,
-    bucket_budgets,
     cuts,
     expected_recall,
     priorities,
@@ -185,18 +184,6 @@ def test_no_more_than_the_budget_stays_and_nothing_worthier_goes(
     for gone in np.flatnonzero(~stays):
         for kept in np.flatnonzero(stays):
             assert (worth[kept], -ages[kept]) >= (worth[gone], -ages[gone])
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.integers(0, 1000))
-def test_buckets_divide_the_whole_budget(demands: list[float], more: int) -> None:
-    budget = len(demands) + more
-    parts = bucket_budgets(budget, np.array(demands))
-    assert parts.sum() == budget and (parts >= 1).all()
-
-
-def test_a_budget_that_is_too_small_for_the_buckets_is_refused() -> None:
-    with pytest.raises(AssertionError, match="3 is less than 1 for each of 4 buckets"):
-        bucket_budgets(3, np.ones(4))
 
 
 def test_what_a_row_is_worth() -> None:

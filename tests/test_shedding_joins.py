@@ -11,6 +11,7 @@ import pytest
 import cql
 from cql import CqlError
 from cql.catalog import Catalog
+from planner import operators as op
 from runtime.executor import Executor
 from runtime.operators.evicting import EvictingJoin
 from shedding.plans import plan_of
@@ -30,8 +31,9 @@ def zipfian(rng: np.random.Generator, ticks: int, each: int) -> Rows:
     return [(int(key), at, at // each) for at, key in enumerate(keys)]
 
 
-def registered(policy: str, memory: str) -> str:
-    asked = "" if policy == "exact" else f" WITH (shedding = '{policy}', memory = '{memory}')"
+def registered(policy: str, memory: str, allocation: str = "variable") -> str:
+    given = f"shedding = '{policy}', memory = '{memory}', allocation = '{allocation}'"
+    asked = "" if policy == "exact" else f" WITH ({given})"
     return f"REGISTER QUERY q AS {JOIN}{asked}"
 
 
@@ -40,10 +42,12 @@ def pairs(engine: cql.Engine) -> Counter[Change]:
     return Counter((change.ts, change.op, *change.row.values()) for change in engine.query("q").changes())
 
 
-def run(policy: str, memory: str, left: Rows, right: Rows, cuts: list[int]) -> tuple[Counter[Change], cql.Engine, int]:
+def run(
+    policy: str, memory: str, left: Rows, right: Rows, cuts: list[int], allocation: str = "variable"
+) -> tuple[Counter[Change], cql.Engine, int]:
     """Push rows in portions that end at some instants; return changes and the most bytes that were held."""
     engine = cql.Engine(local=True)
-    engine.execute(STREAMS + registered(policy, memory))
+    engine.execute(STREAMS + registered(policy, memory, allocation))
     engine.start()
     most = 0
     for first, last in zip([-1, *cuts], [*cuts, 10**9], strict=True):
@@ -66,12 +70,13 @@ def held(engine: cql.Engine) -> int:
 
 
 @pytest.mark.parametrize("policy", ["rand", "prob", "life"])
+@pytest.mark.parametrize("allocation", ["variable", "fixed"])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_found_is_a_part_of_the_exact_answer_within_the_budget(policy: str, seed: int) -> None:
+def test_what_is_found_is_a_part_of_the_exact_answer_within_the_budget(policy: str, allocation: str, seed: int) -> None:
     rng, cuts = np.random.default_rng(seed), sorted(Random(seed).sample(range(119), 10))
     left, right = zipfian(rng, 120, 4), zipfian(rng, 120, 4)
     exact, *_ = run("exact", "", left, right, cuts)
-    found, engine, most = run(policy, "8 KB", left, right, cuts)
+    found, engine, most = run(policy, "8 KB", left, right, cuts, allocation)
     assert found and found < exact
     assert most <= 8 << 10
     coming = [change for change in found.elements() if change[1] == "+"]
@@ -97,6 +102,17 @@ def test_those_that_are_likely_to_match_are_kept() -> None:
     left, right = zipfian(rng, 120, 5), zipfian(rng, 120, 5)
     found = {policy: run(policy, "8 KB", left, right, cuts)[0].total() for policy in ("rand", "life", "prob")}
     assert found["rand"] * 1.3 < found["life"] and found["rand"] * 1.5 < found["prob"]
+
+
+def test_with_fixed_allocation_neither_input_has_more_than_half() -> None:
+    rng, cuts = np.random.default_rng(4), list(range(5, 120, 5))
+    left, right = zipfian(rng, 120, 12), zipfian(rng, 120, 2)
+    for allocation in ("variable", "fixed"):
+        engine = run("prob", "16 KB", left, right, cuts, allocation)[1]
+        (join,) = [o for e in executors(engine) for o in e.operators.values() if isinstance(o, EvictingJoin)]
+        first, second = (each.nbytes for each in join._inputs)
+        assert first + second <= 16 << 10
+        assert (first <= 8 << 10 and second <= 8 << 10) == (allocation == "fixed")
 
 
 def test_the_same_rows_in_the_same_portions_find_the_same() -> None:
@@ -142,31 +158,59 @@ def test_a_policy_that_does_not_fit_is_refused(query: str, options: str, what: s
 # In buckets
 
 
-def in_buckets(policy: str, memory: str, buckets: int, forgets: int, left: Rows, right: Rows) -> Counter[Change]:
-    """Run the join in buckets, always cut in the same way, whose workers are thrown away and made again at random."""
+def in_buckets(
+    policy: str,
+    memory: str,
+    buckets: int,
+    forgets: int,
+    left: Rows,
+    right: Rows,
+    *,
+    allocation: str = "variable",
+    divides: bool = True,
+) -> Counter[Change]:
+    """Run the join in buckets, always cut in the same way, whose workers are thrown away and made again at random.
+
+    They never hold more than the memory, which is divided by what they would hold, or evenly.
+    """
     catalog = Catalog()
-    catalog.execute(STREAMS + registered(policy, memory))
+    catalog.execute(STREAMS + registered(policy, memory, allocation))
     data: dict[str, list[Element]] = {
         name: [(row[2], row, 1) for row in rows] for name, rows in (("r", left), ("s", right))
     }
     network = FragmentRun(plan_of(catalog), data, Random(1), buckets=buckets)
     network.cluster._rng = Random(forgets)
+    if not divides:
+        network.budgets.learn = lambda demands: None  # type: ignore[method-assign]
+    joins = [each for each in network.cluster.layout.plan.operators if isinstance(each, op.EvictingJoin)]
     while network.step():
-        pass
+        for join in joins:
+            held = [each["held"][join.id][1] for each in network.counted if join.id in each["held"]]
+            assert len(held) in (0, buckets) and sum(held) <= join.memory
     changes = network.finish()["q"].changes
     return Counter({(instant, row, n > 0): abs(n) for instant, rows in changes.items() for row, n in rows.items()})
 
 
 @pytest.mark.parametrize("policy", ["rand", "prob", "life"])
-@pytest.mark.parametrize("buckets", [1, 3])
-def test_workers_that_are_made_again_find_what_those_before_would_have(policy: str, buckets: int) -> None:
+@pytest.mark.parametrize(("buckets", "allocation"), [(1, "variable"), (3, "variable"), (4, "fixed")])
+def test_workers_that_are_made_again_find_what_those_before_would_have(
+    policy: str, buckets: int, allocation: str
+) -> None:
     rng = np.random.default_rng(buckets)
     left, right = zipfian(rng, 100, 5), zipfian(rng, 100, 5)
     exact = in_buckets("exact", "", buckets, 1, left, right)
-    found = [in_buckets(policy, "12 KB", buckets, forgets, left, right) for forgets in (1, 2)]
+    found = [in_buckets(policy, "12 KB", buckets, forgets, left, right, allocation=allocation) for forgets in (1, 2)]
     assert found[0] == found[1]
     assert found[0] and found[0] < exact
     assert in_buckets(policy, "64 MB", buckets, 3, left, right) == exact
+
+
+@pytest.mark.parametrize("policy", ["rand", "prob", "life"])
+def test_memory_goes_where_it_is_worth_most(policy: str) -> None:
+    rng = np.random.default_rng(2)
+    left, right = zipfian(rng, 100, 6), zipfian(rng, 100, 6)
+    evenly, by_worth = (in_buckets(policy, "16 KB", 8, 1, left, right, divides=divides) for divides in (False, True))
+    assert by_worth.total() > 1.3 * evenly.total()
 
 
 def test_explain_says_what_is_given_up() -> None:

@@ -34,7 +34,8 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
             kind = "" if operator.join == "inner" else f"{operator.join} "
             return f"{kind}binary-join{_condition(operator, lower)}"
         case op.EvictingJoin():
-            held = f"{operator.policy} in {size_text(operator.memory)}"
+            halves = ", half for each input" if operator.allocation == "fixed" else ""
+            held = f"{operator.policy} in {size_text(operator.memory)}{halves}"
             return f"evicting-join ({held}){_condition(operator, lower)}"
         case op.SemiJoin() | op.AntiJoin() | op.StreamJoin():
             return f"{operator.kind}{_condition(operator, lower)}"

@@ -14,7 +14,7 @@ What else is to be known comes as control messages, which name tables:
 | `ended` | tables that have come to their end |
 | `resumed` | tables that had, and go on after all; instants that were closed stay closed |
 | `static` | the version of a static relation's contents that holds from now on |
-| `schedules` | which units of time are lost, by the ids of schedules |
+| `schedules` | what is lost: units of time, by the ids of schedules; looks of joins; the memory that joins may use |
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from runtime.fragments.parts import fragment_plan
 from runtime.fragments.reading import FeedReader
 from runtime.lifetimes import range_lifetime
 from runtime.operators.choosing import counted_by
-from runtime.operators.evicting import pairs_of
+from runtime.operators.evicting import demands_of, pairs_of
 from runtime.rows import is_sorted, order_by
 
 Static = Mapping[str, Mapping[int, bytes]]
@@ -95,6 +95,7 @@ class Worker:
             clock=self.clock,
             query_sources=sources_of_queries(layout.plan),
             taps={edge.producer for edge, _ in self._exits},
+            bucket=bucket,
             buckets=layout.bucket_count(fragment),
         )
         self.waiting = {edge.key: Agenda() for edge in self._edges.values() if self._waits(edge)}
@@ -110,6 +111,10 @@ class Worker:
         for each in layout.plan.sources:
             self._sources_of[each.table.casefold()].append(each.id)
             self._fed_by[each.feed].append(each.id)
+
+    @property
+    def _is_one_of_many(self) -> bool:
+        return self.layout.bucket_count(self.fragment) > 1
 
     def _waits(self, edge: Edge) -> bool:
         """Tell whether rows of an edge are held back until their instants are complete."""
@@ -332,6 +337,7 @@ class Worker:
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
             "pairs": pairs_of(self.executor.operators),
+            "demands": demands_of(self.executor.operators) if self._is_one_of_many else {},
             "joins": counted_by(self.executor.operators),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))

@@ -49,9 +49,8 @@ class Context:
 
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
-    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids, and
-    `choices` what joins with too little time look at; `buckets` is how many others like it, itself included, an
-    operator shares what it may use with.
+    rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids,
+    `choices` what joins with too little time look at, `budgets` how many bytes those with too little memory may use.
     """
 
     clock: Clock
@@ -62,7 +61,7 @@ class Context:
     netted: frozenset[str] = frozenset()
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     choices: Mapping[str, Selections | Cutoff] = field(default_factory=dict)
-    buckets: int = 1
+    budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class Operator:

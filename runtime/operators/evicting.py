@@ -12,7 +12,7 @@ makes no difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
 from runtime.rows import expand_ranges, row_codes, valid_rows
 from runtime.stores import Store, StoredEnds
+from shedding.budgets import Demand, demand_by_worth
 from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
 
 FULLEST = 0.85
@@ -44,6 +45,11 @@ TRACKED = 1024
 def pairs_of(operators: Mapping[str, Operator]) -> dict[str, list[int]]:
     """Return what joins that give up rows have to tell: see `EvictingJoin.shed`."""
     return {name: each.shed for name, each in operators.items() if isinstance(each, EvictingJoin)}
+
+
+def demands_of(operators: Mapping[str, Operator]) -> dict[str, list[Demand]]:
+    """Return how much memory joins that give up rows would use: see `EvictingJoin.demands`."""
+    return {name: each.demands for name, each in operators.items() if isinstance(each, EvictingJoin)}
 
 
 class _Missed:
@@ -122,6 +128,11 @@ class _Input:
     def nbytes(self) -> int:
         return self.store.nbytes + self.codes.nbytes + self.ids.nbytes + self.sizes.nbytes
 
+    @property
+    def row_size(self) -> float:
+        """The bytes that a row takes on average."""
+        return float(self.sizes.mean()) if len(self.sizes) else float(ROW_OVERHEAD)
+
     def keyed(self, batch: ChangeBatch) -> tuple[ChangeBatch, Ints]:
         """Return the rows that can match at all, and the codes of their keys."""
         keys = self.keys_of(batch.columns, len(batch))
@@ -183,7 +194,6 @@ class EvictingJoin(Operator):
             for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
         ]
         self._matcher = Matcher([each.matched for each in self._inputs], residual_of(node.residual, context))
-        self._budget = node.memory // context.buckets
         self._found = 0
         self._lost = 0.0
         """How many pairs were missed, as far as one can tell."""
@@ -193,6 +203,19 @@ class EvictingJoin(Operator):
     @property
     def nbytes(self) -> int:
         return sum(each.nbytes for each in self._inputs)
+
+    @property
+    def demands(self) -> list[Demand]:
+        """The bytes that all rows of its windows would take, for each pool, by steps of what they are worth."""
+        policy = Policy(self.node.policy)
+        return [
+            demand_by_worth(policy, [self._side(at, self._inputs[at].row_size) for at in pool])
+            for pool in self.node.pools
+        ]
+
+    def _side(self, at: int, size: float = 1.0) -> Side:
+        own, partner = self._inputs[at], self._inputs[1 - at]
+        return Side.of(own.frequencies, partner.frequencies, float(own.window), size)
 
     @property
     def shed(self) -> list[int]:
@@ -214,37 +237,43 @@ class EvictingJoin(Operator):
         for at, each in enumerate(self._inputs):
             each.learn()
             each.missed.forget_before(self.heartbeats[1 - at])
-        if self._taken <= self._budget or self.until == BEGINNING:
+        if self.until == BEGINNING:
             return
-        for at, each in enumerate(self._inputs):
+        for pool, budget in zip(self.node.pools, self.context.budgets[self.node.id], strict=True):
+            if self._taken(pool) > budget:
+                self._let_go(pool)
+            if self._taken(pool) > budget:
+                self._evict(pool, budget * FULLEST)
+
+    def _taken(self, pool: Sequence[int]) -> int:
+        """Return the bytes that all rows of some inputs take."""
+        return sum(int(self._inputs[at].sizes.sum()) for at in pool)
+
+    def _let_go(self, pool: Sequence[int]) -> None:
+        """Forget the rows of some inputs that have ended."""
+        for at in pool:
+            each = self._inputs[at]
             alive = np.flatnonzero(each.store.end.values > self.heartbeats[1 - at])
             if len(alive) < len(each.store):
                 each.keep(alive)
-        if self._taken > self._budget:
-            self._evict(self._budget * FULLEST)
 
-    @property
-    def _taken(self) -> int:
-        """The bytes that all rows take."""
-        return sum(int(each.sizes.sum()) for each in self._inputs)
-
-    def _evict(self, limit: float) -> None:
-        """Give up rows so that those that stay take no more than some bytes."""
-        first, second = self._inputs
+    def _evict(self, pool: Sequence[int], limit: float) -> None:
+        """Give up rows of some inputs so that those that stay take no more than some bytes."""
+        inputs = [self._inputs[at] for at in pool]
         worths, ages, sides = [], [], []
-        for own, partner, partner_until in zip((first, second), (second, first), self.heartbeats[::-1], strict=True):
-            side = Side.of(own.frequencies, partner.frequencies, float(own.window))
-            age = own.window - (own.store.end.values - partner_until)
+        for at, own in zip(pool, inputs, strict=True):
+            side = self._side(at)
+            age = own.window - (own.store.end.values - self.heartbeats[1 - at])
             worth = priorities(Policy(self.node.policy), side, own.codes, age, own.ids, self.node.seed)
             worths.append(worth / own.sizes)
             ages.append(age)
             sides.append(side)
-        stays = np.zeros(len(first.ids) + len(second.ids), np.bool_)
-        order = np.argsort(np.concatenate([first.ids, second.ids]), kind="stable")
-        sizes = np.concatenate([first.sizes, second.sizes])
+        order = np.argsort(np.concatenate([each.ids for each in inputs]), kind="stable")
+        sizes = np.concatenate([each.sizes for each in inputs])
+        stays = np.zeros(len(order), np.bool_)
         stays[order] = within_budget(np.concatenate(worths)[order], np.concatenate(ages)[order], sizes[order], limit)
-        cut = len(first.store)
-        for own, side, age, kept in zip(self._inputs, sides, ages, (stays[:cut], stays[cut:]), strict=True):
+        parts = np.split(stays, np.cumsum([len(each.ids) for each in inputs])[:-1])
+        for own, side, age, kept in zip(inputs, sides, ages, parts, strict=True):
             gone = np.flatnonzero(~kept)
             gone = gone[np.argsort(own.ids[gone], kind="stable")]
             expected = side.expected(own.codes[gone], age[gone])

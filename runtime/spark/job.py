@@ -11,7 +11,7 @@ knows its sources by name (source evolution), and finds the state of parts that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,6 +25,7 @@ from planner import operators as op
 from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
 from runtime.fragments.combining import complete_after
+from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout
 from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
 from runtime.local import losses_text
@@ -87,7 +88,7 @@ class Job:
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
-        self._shedder = Shedder(self._folder / "shedding", record.plan, definitions) if sheds else None
+        self._shedder = Shedder(self._folder / "shedding", record.plan, definitions, record.buckets) if sheds else None
         saved = Record.load(self._folder)
         told = {} if saved is None else saved.static
         static = self._static.contents(self._spark, record.plan.sources, definitions, told)
@@ -291,20 +292,12 @@ class Job:
         rows_out = {query: len(batch) for query, batch in results.items()}
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._shedder is not None:
-            self._shedder.done(self.counters.progress(), self.counters.shed(), _by_join(counted))
+            counts = counted_by_joins(counted), demands_of_joins(counted)
+            self._shedder.done(self.counters.progress(), self.counters.shed(), *counts)
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:
             self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
-
-
-def _by_join(counted: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return what the buckets of joins that choose have counted."""
-    found: dict[str, list[Any]] = {}
-    for values in counted:
-        for name, counts in values["joins"].items():
-            found.setdefault(name, []).append(counts)
-    return found
 
 
 def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:

@@ -32,6 +32,7 @@ from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.telling import tell_schedules
+from shedding.budgets import Budgets, Demand
 from shedding.choices import ByAge, Choices, Skipping, evenly
 from shedding.control import Controller, Load, Observed, Share
 from shedding.plans import choices_of_query, units_of_query
@@ -71,6 +72,8 @@ USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
 LEAST_LOOKS = 1e-7
 """How many seconds such a unit takes at least: as long as there is little to do, it cannot be told from nothing."""
 
+NO_DEMANDS: Mapping[str, Mapping[int, Sequence[Demand]]] = {}
+
 UNBOUNDED_LATENCY = 10.0
 """The delay of answers, in seconds, that is aimed at where nobody has said one."""
 
@@ -78,12 +81,13 @@ UNBOUNDED_LATENCY = 10.0
 class Shedder:
     """The schedules of a network, and what is decided about them."""
 
-    def __init__(self, folder: Path, plan: Plan, definitions: Definitions) -> None:
+    def __init__(self, folder: Path, plan: Plan, definitions: Definitions, buckets: int = 1) -> None:
         self._folder = folder
         self._plan = plan
         self._queries = list(definitions.queries)
         self._schedules = DecidedSchedules(plan)
         self._choices = Choices(plan)
+        self._budgets = Budgets(plan, buckets)
         self._joins = list(self._choices.joins.values())
         self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9)
         self._asked: dict[str, float] = {}
@@ -129,7 +133,7 @@ class Shedder:
 
         `amounts` is what each of its sources has for it, in whatever unit.
         """
-        if not self._schedules.all and not self._joins:
+        if not self._schedules.all and not self._joins and not self._budgets.parts:
             return
         self._expected = self._expectation.rows(amounts)
         if self._ended is not None:
@@ -140,15 +144,21 @@ class Shedder:
         else:
             self._decide()
             self._write(path)
-        tell_schedules(context, {**self._schedules.for_tasks(), **self._choices.for_tasks()})
+        told = {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
+        tell_schedules(context, told)
 
     def done(
         self,
         progress: Progress,
         dropped: Mapping[str, Sequence[int]],
         counted: Mapping[str, Sequence[Mapping[str, Any]]],
+        demands: Mapping[str, Mapping[int, Sequence[Demand]]] = NO_DEMANDS,
     ) -> None:
-        """Learn from a micro-batch that is done; `counted` is what buckets of joins that choose have counted in it."""
+        """Learn from a micro-batch that is done.
+
+        `counted` is what buckets of joins that choose have counted in it, `demands` how much memory those of joins that
+        give up rows would use.
+        """
         batch = progress.course[-1] if progress.course else None
         passed = self._passed(dropped)
         for front in self._fronts.values() if batch is not None and batch.rows_in else ():
@@ -169,6 +179,7 @@ class Shedder:
             self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds, lost_before))
             self._expectation.learn(batch.rows_in)
             self._follow_rate(progress, batch.rows_in, batch.seconds)
+        self._budgets.learn(demands)
         self._last = progress
         if progress.newest is not None:
             self._schedules.read_until(progress.newest, progress.closed)
@@ -353,7 +364,12 @@ class Shedder:
     def _write(self, path: Path) -> None:
         hidden = path.with_name(f".{path.name}")
         with writing(path):
-            values = {**self._schedules.to_values(), "choices": self._choices.to_values(), "asked": self._asked}
+            values = {
+                **self._schedules.to_values(),
+                "choices": self._choices.to_values(),
+                "budgets": self._budgets.for_tasks(),
+                "asked": self._asked,
+            }
             hidden.write_text(json.dumps(values))
             sync(hidden)
             os.replace(hidden, path)
@@ -368,6 +384,7 @@ class Shedder:
     def _take_over(self, values: Mapping[str, Any]) -> None:
         self._schedules.take_over(values)
         self._choices.take_over(values["choices"])
+        self._budgets.take_over(values.get("budgets", {}))
         known = self._schedules.all.keys() | self._choices.joins.keys()
         self._asked = {name: fraction for name, fraction in values["asked"].items() if name in known}
 
