@@ -129,10 +129,13 @@ def _refuse_unused(plan: QueryPlan, level: ServiceLevel, policy: str, utility: b
     """Raise if a query says what its policy has no use for, so that nobody relies on it."""
     chosen = ", as 'auto' chose" if level.policy == "auto" else ""
     how = "sheds nothing" if policy == "none" else f"sheds by '{policy}'{chosen}"
-    for what, given in (("bounds", level.memory), ("allocates", level.allocation)):
+    for does, option, given in (
+        ("bounds", "memory", level.memory),
+        ("divides", "allocation", level.allocation),
+    ):
         if given is not None and policy not in EVICTING:
-            message = f"{what} the memory of its join, which is for 'rand', 'prob' and 'life', and {how}"
-            raise cannot(plan, message, "memory")
+            message = f"{does} the memory of its join, which is for 'rand', 'prob' and 'life', and {how}"
+            raise cannot(plan, message, option)
     if utility is not None and policy != "selective":
         raise cannot(plan, f"has a utility, which is for 'selective' joins, and {how}", "utility")
 

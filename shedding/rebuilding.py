@@ -87,12 +87,16 @@ def on(source: op.Source, kind: type[op.Operator], **more: Any) -> op.Operator:
 
 def cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:
     """Return the error of a policy that does not fit a query; `other` is one that may."""
+    evicting = (
+        "'prob' and its like are for one inner join of two windows of time by equal values, and take accept = "
+        "'approximate' below an Istream or an aggregate"
+    )
     hints = {
         "join": "shedding = 'auto' takes the policy that fits; 'window' loses whole windows of time; 'none' loses "
         "nothing",
         "utility": "leave out the utility; or join two windows of time, and shed by 'selective'",
-        "memory": "leave out the memory; 'prob' and its like are for one inner join of two windows of time by equal "
-        "values, and take accept = 'approximate' below an Istream or an aggregate",
+        "memory": f"leave out the memory; {evicting}",
+        "allocation": f"leave out the allocation; {evicting}",
         "approximate": "accept = 'approximate' accepts wrong answers; 'none' loses nothing",
         "random": "shedding = 'random' loses single rows, where that is sound; 'none' loses nothing",
         "window": "shedding = 'window' loses whole windows of time; accept = 'approximate' accepts wrong answers; "

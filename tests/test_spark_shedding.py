@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -156,6 +157,43 @@ def test_a_join_that_gives_up_rows_finds_a_part_and_says_how_much(spark: SparkSe
     assert part and part < exact
     assert loss is not None and loss.recall is not None and loss.rows_dropped > 0
     assert loss.recall == pytest.approx(coming[0] / coming[1], abs=0.1)
+
+
+def test_joins_that_give_up_rows_do_the_same_again_after_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+    left, right = ([(t * 7 % 11 * (t % 3), t, t // 8) for t in range(first, 800 + first)] for first in (0, 5))
+    join = "SELECT a.k, a.v, b.v AS w FROM s [Range 40 Seconds] AS a, r [Range 40 Seconds] AS b WHERE a.k = b.k"
+
+    def new_engine() -> Engine:
+        engine = Engine(spark, checkpoint=checkpoint)
+        engine.execute(f"{STREAM}; {STREAM.replace(' s ', ' r ')}")
+        engine.register("exact", join)
+        engine.register("part", join, shedding="prob", memory="24 KB")
+        return engine
+
+    def push(engine: Engine, first: int, last: int) -> None:
+        engine.push("s", left[first:last])
+        engine.push("r", right[first:last])
+        engine.process_available()
+
+    with new_engine() as engine:
+        push(engine, 0, 400)
+    shutil.copytree(checkpoint, copy)
+    found = []
+    for _ in range(2):
+        shutil.rmtree(checkpoint)
+        shutil.copytree(copy, checkpoint)
+        with new_engine() as engine:
+            push(engine, 400, 600)
+            push(engine, 600, 800)
+            found.append([Counter(answers(engine, name)) for name in ("part", "exact")])
+    assert found[0] == found[1]
+    part, exact = found[0]
+    assert part and part < exact
+    logged = [json.loads(path.read_text())["budgets"] for path in sorted(checkpoint.glob("**/shedding/[0-9]*.json"))]
+    parts = [[budget for (budget,) in each["budgets"]] for budgets in logged for each in budgets.values()]
+    assert parts and all(sum(each) <= 24 << 10 for each in parts)
+    assert any(len(set(each)) > 1 for each in parts), "memory is divided by what it is worth"
 
 
 @pytest.mark.parametrize(

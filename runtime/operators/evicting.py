@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,9 @@ import pyarrow.compute as pc
 
 from planner import operators as op
 from planner.codec import ExprField
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, empty_batch, take
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, empty_batch, take
 from runtime.chunks import Chunks, Delta
-from runtime.matching import Matcher, pairs_batch
+from runtime.matching import Holds, Matcher, pairs_batch
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
@@ -193,12 +194,25 @@ class EvictingJoin(Operator):
             _Input(types, own, context, window)
             for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
         ]
-        self._matcher = Matcher([each.matched for each in self._inputs], residual_of(node.residual, context))
+        residual = residual_of(node.residual, context)
+        counted = residual and replace(residual, holds=self._counting(residual.holds))
+        self._matcher = Matcher([each.matched for each in self._inputs], counted)
+        self._tested = [0, 0]
+        """How many pairs with equal keys were found that have to satisfy more than that, and how many of them do."""
         self._found = 0
         self._lost = 0.0
         """How many pairs were missed, as far as one can tell."""
         self._given_up = 0
         self._learned = Chunks()
+
+    def _counting(self, holds: Holds) -> Holds:
+        def counting(columns: Columns, length: int) -> Mask:
+            found = holds(columns, length)
+            self._tested[0] += length
+            self._tested[1] += int(found.sum())
+            return found
+
+        return counting
 
     @property
     def nbytes(self) -> int:
@@ -228,7 +242,9 @@ class EvictingJoin(Operator):
         found = self._matcher.matches(port, batch) if len(batch) else []
         if len(batch):
             self._inputs[port].take_in(batch, codes)
-            self._lost += self._inputs[1 - port].missed.misses(codes, batch.start)
+            tested, satisfied = self._tested
+            share = satisfied / tested if tested else 1.0
+            self._lost += share * self._inputs[1 - port].missed.misses(codes, batch.start)
             self._found += sum(len(part.owner) for part in found)
         return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
 
@@ -288,6 +304,7 @@ class EvictingJoin(Operator):
             "found": self._found,
             "lost": self._lost,
             "given up": self._given_up,
+            "tested": self._tested,
             "latest": [each.latest for each in self._inputs],
             "frequencies": [each.frequencies.values() for each in self._inputs],
         }
@@ -307,6 +324,7 @@ class EvictingJoin(Operator):
         for chunk in self._learned:
             values = json.loads(chunk.column(0)[0].as_py())
             self._found, self._lost, self._given_up = values["found"], values["lost"], values["given up"]
+            self._tested = values["tested"]
             for each, latest, known in zip(self._inputs, values["latest"], values["frequencies"], strict=True):
                 each.latest, each.frequencies = latest, Frequencies.of(known)
 
