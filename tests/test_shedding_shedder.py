@@ -21,7 +21,8 @@ pytest.importorskip("pyspark")
 
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
-from runtime.spark.shedding import FEWEST_ROWS, LEAST_LOOKED_AT, Shedder, _Front, _Looks
+from runtime.spark.shedding import Shedder
+from shedding.foresight import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -132,9 +133,9 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
 # Rows that are lost before joins look for any
 
 
-def front(*passed: float, window: int = 100) -> _Front:
+def front(*passed: float, window: int = 100) -> Front:
     """Return a front that has passed some shares of rows, in micro-batches of 10 ticks."""
-    found = _Front("drop", "rows of r, s", window)
+    found = Front("drop", "rows of r, s", window)
     for number, share in enumerate(passed):
         found.note(share, 10 * (number + 1))
     return found
@@ -198,7 +199,7 @@ def test_how_old_the_rows_of_windows_will_be_follows_from_when_they_came() -> No
     catalog = Catalog()
     catalog.execute(STREAMS + SELECTIVE)
     join = next(o for o in plan_of(catalog).operators if isinstance(o, op.SelectiveJoin))
-    looks = _Looks([join])
+    looks = Looks([join])
     assert looks.younger(40, 4, {}) is evenly, "nothing is known"
     for newest, rows in ((20, 999), (30, 200), (40, 400)):
         looks.note(join.schedule, [{"work": [1, 1]}], rows, newest)
