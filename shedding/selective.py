@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -41,9 +41,6 @@ LIKE_OTHERS = 30.0
 
 HALVES = 2.0
 """After how many steps counts of full probes weigh half."""
-
-HALVINGS = 12
-"""How many times what a fraction can be is halved to find the one that takes a share of all comparisons."""
 
 
 # How much
@@ -167,19 +164,30 @@ class Side:
     """What is known of a window: its length, the density of its cells, and of the types of tuples that probe it.
 
     `utilities` is what a comparison with a tuple of each type is worth on average, `frequencies` the share of tuples
-    that are of that type.
+    that are of that type. `rows` is how many there are in each cell, in a unit that both windows have in common;
+    without it, all ages have as many.
     """
 
     length: float
     densities: Floats
     utilities: Floats
     frequencies: Floats
+    rows: Floats | None = None
+
+    @property
+    def in_cells(self) -> Floats:
+        """How many comparisons there are with each cell."""
+        return np.full(len(self.densities), self.length / len(self.densities)) if self.rows is None else self.rows
+
+    def of_one_type(self) -> Side:
+        """Return it with all tuples alike."""
+        return replace(self, utilities=np.ones(1), frequencies=np.ones(1))
 
 
 def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
     """Return the fraction of each window for each type, so that what is found is worth most: a fractional knapsack.
 
-    An item is a cell of a window for one type; it weighs w / n times the frequency of the type, and is worth that
+    An item is a cell of a window for one type; it weighs its rows times the frequency of the type, and is worth that
     times the utility of the type and the density of the cell. Cells of a type are taken in the order of density, so
     the best items together are fractions. With a single type, this weighs the cells of both windows against each
     other. Types that have not been seen weigh nothing and are taken as far as they would be worth it.
@@ -192,25 +200,22 @@ def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
     """
     if fraction >= 1:
         return [np.ones(len(side.utilities)) for side in sides]
-    worths, volumes, cells, owners = [], [], [], []
-    for at, side in enumerate(sides):
-        count, total = len(side.densities), side.densities.sum()
-        shape = side.densities[ranked(side.densities)] * count / total if total > 0 else np.ones(count)
+    worths, volumes, cells = [], [], []
+    for side in sides:
+        count, total, densest = len(side.densities), side.densities.sum(), ranked(side.densities)
+        shape = side.densities[densest] * count / total if total > 0 else np.ones(count)
         worths.append(np.outer(side.utilities, shape).ravel())
-        volumes.append(np.repeat(side.frequencies * side.length / count, count))
-        cells.append(np.full(len(side.utilities) * count, 1 / count))
-        owners += [(at, type_) for type_ in range(len(side.utilities)) for _ in range(count)]
+        volumes.append(np.outer(side.frequencies, side.in_cells[densest]).ravel())
+        cells.append(np.full(len(side.utilities), count))
     order = np.argsort(-np.concatenate(worths), kind="stable")
     volume = np.concatenate(volumes)[order]
-    left = fraction * sum(side.length for side in sides) - (np.cumsum(volume) - volume)
+    left = fraction * sum(float(side.in_cells.sum()) for side in sides) - (np.cumsum(volume) - volume)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(volume > 0, np.clip(left / volume, 0.0, 1.0), left > 0)
-    added = shares * np.concatenate(cells)[order]
-    found = [np.zeros(len(side.utilities)) for side in sides]
-    for position, amount in zip(order, added, strict=True):
-        at, type_ = owners[position]
-        found[at][type_] += amount
-    return [np.minimum(each, 1.0) for each in found]
+    counts = np.concatenate(cells)
+    owners = np.repeat(np.arange(len(counts)), counts)[order]
+    parts = np.minimum(np.bincount(owners, shares, len(counts)) / counts, 1.0)
+    return np.split(parts, np.cumsum([len(side.utilities) for side in sides])[:-1])
 
 
 # What a probing tuple looks at
@@ -393,9 +398,9 @@ class Learned:
         """Tell whether there were any full probes."""
         return bool(self.counts.comparisons.any())
 
-    def side(self, length: float) -> Side:
-        """Return what is known, for a window of some length."""
-        return Side(length, self.densities, self.utilities, self.frequencies)
+    def side(self, length: float, rows: Floats | None = None) -> Side:
+        """Return what is known, for a window of some length, perhaps with so many rows in its cells."""
+        return Side(length, self.densities, self.utilities, self.frequencies, rows)
 
 
 def _utilities(counts: Counts) -> Floats:
@@ -517,15 +522,8 @@ class Adaptation:
                 self.recall.add(side, float(counts[side].inside[type_]), total, selection.sampling)
 
     def selections(self, fraction: float) -> tuple[tuple[Selection, ...], tuple[Selection, ...]]:
-        """Put the selections for a fraction of all comparisons in force, by side and type; return them.
-
-        As long as nothing is known of one side, both have that fraction.
-        """
-        if all(learned.is_known for learned in self.learned):
-            parts = by_utility(fraction, [self.learned[side].side(self.lengths[side]) for side in (0, 1)])
-        else:
-            parts = [np.full(count, fraction) for count in self.types]
-        self.in_force = self._of_side(0, fraction, parts[0]), self._of_side(1, fraction, parts[1])
+        """Put the selections for a fraction of all comparisons in force, by side and type; return them."""
+        self._select(fraction, (None, None))
         return self.in_force
 
     def select(self, share: float, younger: Callable[[Ints], Floats]) -> float:
@@ -539,20 +537,25 @@ class Adaptation:
         >>> for old_rows in (1, 3):
         ...     share = adaptation.select(0.25, lambda ages: np.interp(ages, [0, 1000, 2000], [0, 1, 1 + old_rows]))
         ...     print(round(share, 2), adaptation.in_force[0][0].ages)
-        0.25 (Ages(least=1000, end=1999),)
-        0.25 (Ages(least=1000, end=1666),)
+        0.25 (Ages(least=1000, end=2000),)
+        0.25 (Ages(least=1000, end=1667),)
         """
-        if share >= 1:
-            self.selections(1.0)
-            return 1.0
-        rows = [np.diff(younger(self.borders(side))) for side in (0, 1)]
-        least, most = LEAST, 1.0
-        for _ in range(HALVINGS):
-            middle = sqrt(least * most)
-            self.selections(middle)
-            least, most = (middle, most) if self._share_of(rows) <= share else (least, middle)
-        self.selections(least)
-        return self._share_of(rows)
+        first, second = (np.diff(younger(self.borders(side))) for side in (0, 1))
+        is_foreseen = first.any() and second.any()
+        self._select(fraction_within(share, self.sampling), (first, second) if is_foreseen else (None, None))
+        return self._share_of((first, second))
+
+    def _select(self, fraction: float, rows: tuple[Floats | None, Floats | None]) -> None:
+        """Put the selections for a fraction of all comparisons in force, with so many rows in the cells.
+
+        As long as nothing is known of one side, both have that fraction.
+        """
+        sides = [known.side(*of) for known, of in zip(self.learned, zip(self.lengths, rows, strict=True), strict=True)]
+        if all(learned.is_known for learned in self.learned):
+            parts = by_utility(fraction, sides)
+        else:
+            parts = [np.repeat(by_utility(fraction, [each.of_one_type()])[0], len(each.utilities)) for each in sides]
+        self.in_force = self._of_side(0, fraction, parts[0]), self._of_side(1, fraction, parts[1])
 
     def _share_of(self, rows: Sequence[Floats]) -> float:
         """Return which share of all comparisons the selections in force take, with so many rows in the cells."""
@@ -567,10 +570,8 @@ class Adaptation:
 
     def _of_side(self, side: int, fraction: float, parts: Floats) -> tuple[Selection, ...]:
         densities, borders = self.learned[side].densities, self.borders(side)
-        return tuple(
-            Selection(selected(float(part), densities, borders), fraction * self.sampling, 2 * self.seed + side)
-            for part in parts
-        )
+        ages = {part: selected(part, densities, borders) for part in set(parts.tolist())}
+        return tuple(Selection(ages[part], fraction * self.sampling, 2 * self.seed + side) for part in parts.tolist())
 
     def expected(self, side: int, comparisons: Floats) -> tuple[float, float]:
         """Return what full probes are expected to find with comparisons by type and cell: its worth, and that of what

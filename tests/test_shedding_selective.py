@@ -48,7 +48,9 @@ def sides(draw: st.DrawFn) -> list[Side]:
         utilities = draw(st.lists(positive, min_size=types, max_size=types))
         weights = np.array(draw(st.lists(st.integers(0, 5), min_size=types, max_size=types)), float)
         weights = weights / weights.sum() if weights.sum() else np.full(types, 1 / types)
-        found.append(Side(draw(lengths), np.array(cells), np.array(utilities), weights))
+        rows = draw(st.none() | st.lists(st.floats(0.01, 100.0), min_size=len(cells), max_size=len(cells)))
+        own = None if rows is None else np.array(rows)
+        found.append(Side(draw(lengths), np.array(cells), np.array(utilities), weights, own))
     return found
 
 
@@ -56,7 +58,15 @@ two_sides = st.composite(sides)()
 
 
 def spent(parts: list[np.ndarray], of: list[Side]) -> float:
-    return sum(side.length * float(side.frequencies @ part) for side, part in zip(of, parts, strict=True))
+    total = 0.0
+    for side, part in zip(of, parts, strict=True):
+        rows = [taken(float(fraction), side.densities) @ side.in_cells for fraction in part]
+        total += float(side.frequencies @ np.array(rows))
+    return total
+
+
+def everything(of: list[Side]) -> float:
+    return sum(float(side.in_cells.sum()) for side in of)
 
 
 @given(fractions, lengths, lengths, st.floats(0, 1), st.floats(0, 1))
@@ -71,7 +81,7 @@ def test_directions_keep_the_budget(r: float, first: float, second: float, one: 
 def test_the_knapsack_keeps_the_budget(of: list[Side], r: float) -> None:
     parts = by_utility(r, of)
     assert all(((part >= 0) & (part <= 1)).all() for part in parts)
-    assert spent(parts, of) == pytest.approx(r * sum(side.length for side in of), rel=1e-9)
+    assert spent(parts, of) == pytest.approx(r * everything(of), rel=1e-9)
 
 
 @given(two_sides)
@@ -83,11 +93,11 @@ def value(parts: list[np.ndarray], of: list[Side]) -> float:
     """Return what fractions bring, cell by cell."""
     total = 0.0
     for side, part in zip(of, parts, strict=True):
-        mass = side.densities.sum()
+        count, mass = len(side.densities), side.densities.sum()
+        shape = side.densities * count / mass if mass > 0 else np.ones(count)
         for type_, fraction in enumerate(part):
-            shares = taken(float(fraction), side.densities)
-            inside = (shares * side.densities).sum() / mass if mass > 0 else shares.mean()
-            total += side.length * side.frequencies[type_] * side.utilities[type_] * inside
+            inside = (taken(float(fraction), side.densities) * side.in_cells * shape).sum()
+            total += side.frequencies[type_] * side.utilities[type_] * inside
     return total
 
 
@@ -95,13 +105,28 @@ def value(parts: list[np.ndarray], of: list[Side]) -> float:
 def test_no_other_fractions_of_the_same_budget_bring_more(of: list[Side], r: float) -> None:
     best = value(by_utility(r, of), of)
     items = [(at, type_) for at, side in enumerate(of) for type_ in range(len(side.utilities))]
-    budget = r * sum(side.length for side in of)
+    budget = r * everything(of)
     for levels in product((0.0, 0.5, 1.0), repeat=len(items)):
         parts = [np.zeros(len(side.utilities)) for side in of]
         for (at, type_), level in zip(items, levels, strict=True):
             parts[at][type_] = level
         if spent(parts, of) <= budget:
             assert value(parts, of) <= best + 1e-9
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=4, max_size=4), st.floats(0.05, 0.95), st.integers(0, 3), st.booleans())
+def test_a_share_of_looks_is_one_of_the_rows_that_there_are(
+    rows: list[float], share: float, densest: int, is_known: bool
+) -> None:
+    adaptation = Adaptation((999_999, 999_999), (4, 4))
+    borders = adaptation.borders(0)
+    totals = np.append(0.0, np.cumsum(rows))
+    if is_known:
+        matches = 1.0 + 9.0 * (np.arange(4.0) == densest)[None, :]
+        counts = Counts(matches, np.full((1, 4), 100.0), *(matches.sum(axis=1) for _ in range(3)))
+        adaptation.learn((counts, counts))
+    found = adaptation.select(share, lambda ages: np.interp(ages, borders, totals))
+    assert found == pytest.approx(share if totals[-1] else 1.0, abs=1e-3)
 
 
 def test_the_fraction_falls_at_once_and_rises_by_a_fifth() -> None:
