@@ -71,6 +71,7 @@ class Code(Enum):
     FUNCTION_FAILED = ("E506", "a function of the user that failed while a query ran")
     OTHER_CHECKPOINT = ("E507", "a checkpoint that belongs to other queries, another version or a running network")
     FORGOTTEN = ("E508", "changes that are not kept any more")
+    CHANGED_SOURCE = ("E509", "a file of a source that is gone or was changed before its rows were delivered, or after")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property

@@ -6,6 +6,6 @@ of operators, plans or Spark.
 
 from runtime.formats.rows import Rows
 from runtime.formats.sinks import Writer, open_sink
-from runtime.formats.sources import SourceReader, open_source
+from runtime.formats.sources import FileSource, SourceReader, open_source
 
-__all__ = ["Rows", "SourceReader", "Writer", "open_sink", "open_source"]
+__all__ = ["FileSource", "Rows", "SourceReader", "Writer", "open_sink", "open_source"]

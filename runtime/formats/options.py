@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from cql.catalog import External
 from cql.errors import Code, fail, nearest, one_of
 from cql.options import SOURCE_OPTIONS
-from runtime.formats.paths import is_remote
+from runtime.formats.paths import Place, is_remote
 
+_PLACE = ("path", "pathGlobFilter", "recursiveFileLookup")
 READS: dict[str, frozenset[str]] = {
-    "csv": frozenset({"path", "header", "sep", "delimiter", "quote", "escape", "nullValue", "encoding", "charset"}),
-    "json": frozenset({"path", "encoding", "charset"}),
-    "parquet": frozenset({"path"}),
+    "csv": frozenset({*_PLACE, "header", "sep", "delimiter", "quote", "escape", "nullValue", "encoding", "charset"}),
+    "json": frozenset({*_PLACE, "encoding", "charset"}),
+    "parquet": frozenset(_PLACE),
     "stream": frozenset({"path"}),
 }
 WRITES: dict[str, frozenset[str]] = {
@@ -89,6 +90,10 @@ class Options:
         if is_remote(path):
             raise self.refusal("path", path, "it takes a path of this machine; Spark can read from URLs")
         return path.removeprefix("file:")
+
+    def place(self) -> Place:
+        """Return where the files of a source are."""
+        return Place(self.path(), self.text("pathGlobFilter", default="*"), self.truth("recursiveFileLookup"))
 
     def check_encoding(self) -> None:
         """Raise if the files are said to be something else than UTF-8."""

@@ -6,11 +6,13 @@ their names, so that the order of a source does not depend on the file system.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,28 +32,52 @@ def is_remote(path: str) -> bool:
     return _REMOTE.match(path) is not None
 
 
-def files_of(path: str) -> list[Path]:
-    """Return the files that a path stands for, sorted; raises if there are none."""
-    exact = Path(path)
-    found = [exact] if path and exact.exists() else [p for p in map(Path, sorted(glob.glob(path))) if _counts(p)]
-    files = [file for place in found for file in _files_in(place)]
-    if files:
-        return files
-    if path and exact.is_dir():
-        raise fail(
-            Code.NO_FILE, f"there are no files in the folder '{path}'", hint="files named _.. or .. do not count"
-        )
-    what = f"no file matches '{path}'" if glob.has_magic(path) else f"there is no file '{path}'"
-    raise fail(Code.NO_FILE, what, hint=f"{_RELATIVE}{os.getcwd()}")
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the files of a table are: a path, below which folders they may be, and a pattern of their names."""
 
+    path: str
+    pattern: str = "*"
+    is_deep: bool = False
 
-def _files_in(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    try:
-        return sorted(p for p in path.iterdir() if p.is_file() and _counts(p))
-    except OSError as error:
-        raise unreadable(path, error) from None
+    def files(self) -> list[Path]:
+        """Return the files that there are now, in the order of their names."""
+        exact = Path(self.path)
+        if self.path and exact.exists():
+            found = [exact]
+        else:
+            found = [path for path in map(Path, sorted(glob.glob(self.path))) if _counts(path)]
+        return [file for each in found for file in self._files_in(each)]
+
+    def check(self, is_followed: bool = False) -> None:
+        """Raise if there are no files; of a folder or pattern that is followed, they may come later."""
+        if not (is_followed and (os.path.isdir(self.path) or glob.has_magic(self.path))) and not self.files():
+            raise self._nothing()
+
+    def _files_in(self, path: Path) -> list[Path]:
+        if not path.is_dir():
+            return [path]
+        try:
+            return sorted(self._below(path))
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        for path in filter(_counts, folder.iterdir()):
+            if path.is_file() and fnmatch.fnmatchcase(path.name, self.pattern):
+                yield path
+            elif self.is_deep and path.is_dir():
+                yield from self._below(path)
+
+    def _nothing(self) -> CqlError:
+        if self.path and Path(self.path).is_dir():
+            return fail(
+                Code.NO_FILE,
+                f"there are no files in the folder '{self.path}'",
+                hint="files named _.. or .. do not count",
+            )
+        what = f"no file matches '{self.path}'" if glob.has_magic(self.path) else f"there is no file '{self.path}'"
+        return fail(Code.NO_FILE, what, hint=f"{_RELATIVE}{os.getcwd()}")
 
 
 def _counts(path: Path) -> bool:

@@ -42,6 +42,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.instants)
 
+    def chosen(self, indices: Ints) -> Rows:
+        """Return some of the rows."""
+        signs = None if self.signs is None else self.signs[indices]
+        return Rows(take(self.columns, indices), self.instants[indices], signs)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -161,7 +166,7 @@ class Intake:
             raise self._failure(chunk, bad)
         good = ~np.logical_or.reduce(list(bad.values())) if bad else np.ones(chunk.length, np.bool_)
         self.skipped += len(chunk.malformed) + chunk.length - int(good.sum())
-        return _chosen(rows, np.flatnonzero(good))
+        return rows.chosen(np.flatnonzero(good))
 
     def _failure(self, chunk: Chunk, bad: dict[int, Mask]) -> CqlError:
         """Return the error about the first bad row of a chunk."""
@@ -216,8 +221,3 @@ def _signs(array: pa.Array) -> tuple[Ints, Mask]:
     texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
     found = np.asarray(pc.index_in(texts, pa.array(_SIGNS)).fill_null(-1))
     return _SIGN_VALUES[found], found < 0
-
-
-def _chosen(rows: Rows, indices: Ints) -> Rows:
-    signs = None if rows.signs is None else rows.signs[indices]
-    return Rows(take(rows.columns, indices), rows.instants[indices], signs)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cql.catalog import RelationDef, StreamDef
-from cql.errors import Code, fail
+from cql.errors import Code, CqlError, fail
+from runtime.formats.file_log import SourceFile
 from runtime.formats.json_files import JsonReader
 from runtime.formats.options import READS, Options
 from runtime.formats.parquet_files import ParquetReader
-from runtime.formats.paths import files_of
+from runtime.formats.paths import Place
 from runtime.formats.rows import Chunk, Intake, Layout, OnBadRow, Rows, layout_of
 from runtime.formats.text_files import TextReader
 
@@ -29,12 +33,52 @@ _READERS: dict[str, Callable[[Layout, Options], _FileReader]] = {
 _BY_NAME = ("json", "parquet")
 
 
+@dataclass(frozen=True)
+class FileSource:
+    """The files of a table: which there are, and how their rows are read.
+
+    `root` is the folder that paths are relative to, as long as the working directory is that.
+    """
+
+    table: StreamDef | RelationDef
+    on_bad_row: OnBadRow
+    place: Place
+    root: str
+
+    @classmethod
+    def of(cls, table: StreamDef | RelationDef, on_bad_row: OnBadRow = "fail") -> FileSource:
+        """Return the files of a table; raises if its options or columns do not go together."""
+        source = cls(table, on_bad_row, _options(table).place(), os.getcwd())
+        source._reader()
+        return source
+
+    def find(self) -> list[str]:
+        """Return the paths of the files that there are now, in the order in which they are to be read."""
+        return [str(path) for path in self.place.files()]
+
+    def rows(self, files: Iterable[SourceFile]) -> SourceReader:
+        """Return the rows of some files; raises if one of them is not what it was when it was noted."""
+        return SourceReader(files, self._reader(), Intake(layout_of(self.table), self.on_bad_row), self.root)
+
+    def _reader(self) -> _FileReader:
+        layout, options = layout_of(self.table), _options(self.table)
+        if options.format in _BY_NAME and not layout.is_named:
+            raise fail(
+                Code.BAD_DEFINITION,
+                f"the timestamp of '{self.table.name}' has no name, and columns of {options.format} are found by name",
+                hint="define it by CREATE .. TIMESTAMP BY column",
+            )
+        return _READERS[options.format](layout, options)
+
+
 class SourceReader(Iterator[Rows]):
     """The rows of a table, some ten thousands at a time; `skipped` counts the bad ones that were left out."""
 
-    def __init__(self, files: list[Path], reader: _FileReader, intake: Intake) -> None:
+    def __init__(self, files: Iterable[SourceFile], reader: _FileReader, intake: Intake, root: str) -> None:
+        self._reader = reader
         self._intake = intake
-        self._chunks = (chunk for file in files for chunk in reader.read(file))
+        self._root = root
+        self._chunks = (chunk for file in files for chunk in self._read(file))
 
     @property
     def skipped(self) -> int:
@@ -46,22 +90,38 @@ class SourceReader(Iterator[Rows]):
             if len(rows):
                 return rows
 
+    def _read(self, file: SourceFile) -> Iterator[Chunk]:
+        """Yield the chunks of a file that is what it was, before it is read and after."""
+        file.check(self._root)
+        with _relative(self._root):
+            for chunk in self._reader.read(Path(self._root, file.path)):
+                yield replace(chunk, file=file.path)
+        file.check(self._root)
+
+
+@contextmanager
+def _relative(root: str) -> Iterator[None]:
+    """Let errors name files as the user wrote them."""
+    try:
+        yield
+    except CqlError as error:
+        folder = os.path.join(root, "")
+        raise CqlError([replace(d, message=d.message.replace(folder, "")) for d in error.diagnostics]) from None
+
 
 def open_source(table: StreamDef | RelationDef, on_bad_row: OnBadRow = "fail") -> SourceReader:
     """Return the rows of a table in the order of its source; raises if that cannot be read."""
+    source = FileSource.of(table, on_bad_row)
+    source.place.check()
+    files = (SourceFile.of(number, path, with_fingerprint=False) for number, path in enumerate(source.find()))
+    return source.rows(list(files))
+
+
+def _options(table: StreamDef | RelationDef) -> Options:
     if table.source is None:
         raise fail(
             Code.BAD_DEFINITION,
             f"nothing says where the rows of '{table.name}' come from",
             hint="add FROM csv OPTIONS (path '..') to its definition",
         )
-    options = Options(table.source, READS, "read")
-    layout = layout_of(table)
-    if options.format in _BY_NAME and not layout.is_named:
-        raise fail(
-            Code.BAD_DEFINITION,
-            f"the timestamp of '{table.name}' has no name, and columns of {options.format} are found by name",
-            hint="define it by CREATE .. TIMESTAMP BY column",
-        )
-    reader = _READERS[options.format](layout, options)
-    return SourceReader(files_of(options.path()), reader, Intake(layout, on_bad_row))
+    return Options(table.source, READS, "read")

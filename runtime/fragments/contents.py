@@ -142,11 +142,12 @@ class Contents:
         )
 
     def _late(self, source: str, workers: Sequence[Mapping[str, Any]]) -> int | None:
-        """Return how many rows of a source came too late, on the edge where most did."""
+        """Return how many rows of a source came too late: where it was read, and on the edge where most did."""
         if self._layout is None:
             return None
         edges = {edge.key for edge in self._layout.edges if edge.source == source}
-        return max((sum(worker["late"].get(edge, 0) for worker in workers) for edge in edges), default=0)
+        read_late = max((worker["read_late"].get(source, 0) for worker in workers), default=0)
+        return read_late + max((sum(worker["late"].get(edge, 0) for worker in workers) for edge in edges), default=0)
 
     # Rows
 

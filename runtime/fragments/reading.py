@@ -21,6 +21,7 @@ from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
 from runtime.failures import UserFunctionFailed
 from runtime.fragments.combining import combiners
+from runtime.fragments.lateness import Lateness
 from runtime.fragments.layout import Edge, Layout, Router
 from runtime.fragments.packing import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
@@ -64,6 +65,10 @@ class FeedReader:
     def complete_until(self, heartbeats: Mapping[str, int]) -> None:
         """Note how far edges are complete before what is read next: no row from there on is late."""
         self._complete = heartbeats
+
+    def lateness(self, told: Mapping[str, Any]) -> Lateness:
+        """Return the judge of the rows that are read in one go, given what is known of the order of the source."""
+        return Lateness(self._layout.delays.get(self._sources[0], 0), told.get("newest"), told.get("before"))
 
     def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
@@ -113,9 +118,16 @@ class FeedReader:
             pieces += [Piece(edge.to, at, COMBINED, edge.key, f"{place}/{number}", n, blob) for at, n, blob in found]
         return pieces
 
-    def time(self, instants: Ints, skipped: int, place: str) -> Iterator[Piece]:
-        """Yield what is to be known everywhere about what was read: the instants, and how many rows were left out."""
-        values: dict[str, Any] = {"count": len(instants), "skipped": skipped}
+    def time(
+        self, instants: Ints, skipped: int, place: str, late: int = 0, source_place: str | None = None
+    ) -> Iterator[Piece]:
+        """Yield what is to be known everywhere about what was read: the instants, and how many rows were left out.
+
+        `late` rows were judged to be too late already; `source_place` is the place of an ordered source that was read.
+        """
+        values: dict[str, Any] = {"count": len(instants) + late, "skipped": skipped, "late": late}
+        if source_place is not None:
+            values["source_place"] = source_place
         if self._shed:
             values["shed"] = self._shed
         if len(instants):

@@ -28,6 +28,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
         "read": dict(worker.read),
         "skipped": dict(worker.skipped),
         "late": dict(worker.late),
+        "read_late": dict(worker.read_late),
         "shed": dict(worker.shed),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
@@ -45,7 +46,8 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
     worker.heartbeats |= {edge: at for edge, at in position["heartbeats"].items() if edge in worker.heartbeats}
     worker.upstream |= {edge: known for edge, known in position["upstream"].items() if edge in worker.upstream}
     worker.entered = dict(position["entered"])
-    for counted, known in ((worker.read, "read"), (worker.skipped, "skipped"), (worker.late, "late")):
+    for known in ("read", "skipped", "late", "read_late"):
+        counted = getattr(worker, known)
         counted |= position[known]
     worker.shed |= position["shed"]
     for edge, agenda in worker.waiting.items():

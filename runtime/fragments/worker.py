@@ -2,8 +2,9 @@
 
 It is handed all pieces of a micro-batch for its bucket and answers with pieces for others and with results. Time is
 worked out from the pieces alone: every bucket learns what all sources have read, so all of them come to the same
-heartbeats, and a micro-batch that is done again gives the same answer. An element is late if its instant was complete
-before the micro-batch.
+heartbeats, and a micro-batch that is done again gives the same answer. Where a source has an order, who reads it leaves
+out late elements (`lateness.py`), and every bucket checks that nobody has kept one. Beyond that, an element is late if
+its instant was complete before the micro-batch: by a heartbeat, or of a source without an order.
 
 What else is to be known comes as control messages, which name tables:
 
@@ -32,6 +33,7 @@ from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_b
 from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
 from runtime.executor import Executor
 from runtime.fragments.combining import combinations, unpack_combined
+from runtime.fragments.lateness import Span, overtaken
 from runtime.fragments.layout import Edge, Layout, Router, types_of
 from runtime.fragments.packing import (
     COMBINED,
@@ -81,6 +83,9 @@ class Worker:
         self.read: dict[str, int] = defaultdict(int)
         self.skipped: dict[str, int] = defaultdict(int)
         self.late: dict[str, int] = defaultdict(int)
+        """By edge, rows of this bucket whose instants were complete before their micro-batch."""
+        self.read_late: dict[str, int] = defaultdict(int)
+        """By source, rows that were late by its order where they were read."""
         self.shed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         """How many rows each drop operator has taken and passed."""
         self._static = static
@@ -105,6 +110,10 @@ class Worker:
         """The edges of static relations whose rows are in, with the versions of these."""
         self._taken: dict[str, int] = {}
         """How many rows of each feed the micro-batch has."""
+        self._places: dict[str, list[str]] = {}
+        self._overtaken: dict[str, dict[str, int]] = {}
+        """The places of each ordered feed that the micro-batch has, and the latest instants before them if one of them
+        was read with rows that are late."""
         self._work_before: dict[str, list[float]] = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
         self._fed_by: dict[str, list[str]] = defaultdict(list)
@@ -149,8 +158,9 @@ class Worker:
     def _follow_time(self, times: Sequence[Piece]) -> None:
         """Take in what sources have read."""
         self._taken = defaultdict(int)
-        for piece in times:
-            values, instants = unpack_time(piece.blob)
+        found = [(piece, *unpack_time(piece.blob)) for piece in times]
+        self._follow_order([(piece.about, values) for piece, values, _ in found])
+        for piece, values, instants in found:
             self._taken[piece.about] += values["count"]
             for name in self._fed_by[piece.about]:
                 self._note(name, values, instants)
@@ -160,11 +170,33 @@ class Worker:
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
 
+    def _follow_order(self, read: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Find out whether tasks that read a feed side by side have kept rows that are late."""
+        spans: dict[str, list[Span]] = defaultdict(list)
+        places: dict[str, dict[str, None]] = defaultdict(dict)
+        for feed, values in read:
+            if "source_place" in values:
+                places[feed][values["source_place"]] = None
+                if "first" in values:
+                    spans[feed].append(Span(values["source_place"], values["first"], values["last"]))
+        self._places = {feed: list(found) for feed, found in places.items()}
+        self._overtaken = {}
+        for feed, found in spans.items():
+            delay = self.layout.delays.get(self._fed_by[feed][0], 0)
+            before = overtaken(found, delay, self._newest_of(feed))
+            if before:
+                self._overtaken[feed] = before
+
+    def _newest_of(self, feed: str) -> int | None:
+        lasts = (self.clock.sources[name].last for name in self._fed_by[feed])
+        return max((last for last in lasts if last is not None), default=None)
+
     def _note(self, name: str, values: Mapping[str, Any], instants: Ints) -> None:
         source = self.clock.sources[name]
         self.read[name] += values["count"]
         self.skipped[name] += values["skipped"]
-        if not values["count"]:
+        self.read_late[name] += values["late"]
+        if "first" not in values:
             return
         if source.is_idle:
             source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
@@ -328,6 +360,10 @@ class Worker:
             "read": self.read,
             "skipped": self.skipped,
             "late": late,
+            "read_late": self.read_late,
+            "places": self._places,
+            "overtaken": self._overtaken,
+            "order": {feed: newest for feed in self._fed_by if (newest := self._newest_of(feed)) is not None},
             "first": min((each.first for each in self.clock.sources.values() if each.first is not None), default=None),
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),

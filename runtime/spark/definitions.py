@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,7 +17,7 @@ from runtime.spark.delivery import FrameCallback
 from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
 from runtime.spark.record import source_name
-from runtime.spark.sources import SourceFrame, frame_source, source_frame
+from runtime.spark.sources import SourceFrame, check_source, frame_source, source_frame
 
 Table = StreamDef | RelationDef
 
@@ -67,10 +68,8 @@ class Definitions:
         return source is None or source.format in BOUNDED
 
 
-def opened_source(
-    spark: SparkSession, definitions: Definitions, source: op.Source, native: bool = False
-) -> SourceFrame:
-    """Return how Spark reads what feeds a source; with `native`, by Spark's own reader if it reads the same."""
+def opened_source(spark: SparkSession, definitions: Definitions, source: op.Source, folder: Path) -> SourceFrame:
+    """Return how Spark reads what feeds a source; what has to be remembered of files is kept below a folder."""
     table, on_bad_row = definitions.table(source.table), definitions.catalog.settings.on_bad_row
     key, name = source.table.casefold(), source_name(table, source.epoch)
     with placed(definitions.place("table", source.table)):
@@ -78,4 +77,16 @@ def opened_source(
             return frame_source(with_named_sources(definitions.frames[key], spark, name), table, on_bad_row)
         if key in definitions.inboxes:
             return definitions.inboxes[key].frame(spark, name)
-        return source_frame(spark, table, on_bad_row, native=native, name=name)
+        return source_frame(spark, table, folder / "files" / name, on_bad_row, name)
+
+
+def check_sources(spark: SparkSession, definitions: Definitions, sources: Iterable[op.Source]) -> None:
+    """Raise if one of some sources cannot be read."""
+    on_bad_row = definitions.catalog.settings.on_bad_row
+    for source in sources:
+        key, table = source.table.casefold(), definitions.table(source.table)
+        with placed(definitions.place("table", source.table)):
+            if key in definitions.frames:
+                frame_source(definitions.frames[key], table, on_bad_row)
+            elif source.time is not None and key not in definitions.inboxes:
+                check_source(spark, table, on_bad_row)

@@ -152,6 +152,10 @@ class Delivery:
         """Return the last batch whose results of a query were delivered, or -1."""
         return self._sinks[query].progress.delivered
 
+    def has_delivered(self, batch_id: int) -> bool:
+        """Tell whether results of a micro-batch, or of a later one, have been delivered."""
+        return any(sink.progress.delivered >= batch_id for sink in self._sinks.values())
+
     def deliver(self, batch_id: int, results: Mapping[str, ChangeBatch]) -> None:
         """Write the results of a micro-batch; what has been delivered already is left as it is."""
         due = [sink for sink in self._sinks.values() if batch_id > sink.progress.delivered]

@@ -21,7 +21,8 @@ from cql.catalog import StreamDef
 from runtime.formats.result_files import writing
 from runtime.formats.rows import Rows
 from runtime.fragments.packing import batch_bytes, bytes_batch
-from runtime.spark.sources import FILE_LIST, Part, SourceFrame, Table, spark_path
+from runtime.spark.sources import Part, SourceFrame, Table, spark_path
+from runtime.spark.tickets import FILE_LIST
 
 
 class Inbox:
@@ -85,7 +86,8 @@ class InboxReader:
         """Yield the rows of the files that are named in some batches."""
         for batch in batches:
             for name in sorted(batch.column(0).to_pylist()):
-                yield Part(_unpacked(Path(re.sub("^file:/+", "/", name)).read_bytes()), Path(name).name)
+                rows = _unpacked(Path(re.sub("^file:/+", "/", name)).read_bytes())
+                yield Part(rows, Path(name).name, is_ordered=True)
 
 
 def _packed(rows: Rows) -> bytes:

@@ -103,7 +103,7 @@ class NativeJob:
         self._runs_dry = definitions.runs_dry(self._table.table)
         self.counters.begin(record.plan)
         goes_to_function = query.name in definitions.callbacks
-        self._source = source = opened_source(self._spark, definitions, self._table, native=goes_to_function)
+        self._source = source = opened_source(self._spark, definitions, self._table, self._folder)
         kind = InColumns if goes_to_function or not isinstance(source.reader, FileReader) else InTasks
         self._work = kind(query, record.plan, source, definitions, self._delivery)
         with translated():

@@ -90,7 +90,7 @@ class Counters:
 
     def _add(self, values: Mapping[str, Any]) -> None:
         """Add what one place has counted."""
-        for what in ("read", "skipped"):
+        for what in ("read", "skipped", "read_late"):
             for source, count in values[what].items():
                 self._counts[what][source] = max(self._counts[what][source], count)
         for operator, counts in values.get("shed", {}).items():
@@ -171,11 +171,11 @@ class Counters:
             return [self._filled(each) for each in known]
 
     def _late_rows(self, source: str) -> int:
-        """Return how many rows of a source were late: the buckets of a fragment have them between them."""
+        """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""
         by_fragment: dict[str, int] = defaultdict(int)
         for (fragment, _), count in self._late[source].items():
             by_fragment[fragment] += count
-        return max(by_fragment.values(), default=0)
+        return self._counts["read_late"][source] + max(by_fragment.values(), default=0)
 
     def _filled(self, figures: Figures) -> Figures:
         name = figures.name

@@ -13,9 +13,9 @@ from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
 from runtime.fragments.reading import FeedReader
 from runtime.spark.prefixes import PrefixReader
 from runtime.spark.sent import Sent
-from runtime.spark.sources import PartReader, carrying
+from runtime.spark.sources import PartReader, carrying, on_time
 from runtime.spark.task import Task
-from runtime.spark.telling import complete_now, schedules_now
+from runtime.spark.telling import complete_now, order_now, schedules_now
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -30,14 +30,17 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
         task = sent.get()
         reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        judge = reader.lateness(order_now(feed))
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
                 for number, part in enumerate(rows.parts(batches)):
                     place = f"{part.place}/{partition:08}/{number:08}"
-                    found = part.rows
+                    found, late = on_time(part, judge)
                     pieces = reader.pack(found.columns, found.instants, found.signs, place)
                     yield from _as_batches(task, pieces)
-                    yield from _as_batches(task, reader.time(found.instants, part.skipped, place))
+                    source_place = part.place if part.is_ordered else None
+                    times = reader.time(found.instants, part.skipped, place, late, source_place)
+                    yield from _as_batches(task, times)
             except UserFunctionFailed as failure:
                 raise explained(failure, task.callers, task.layout.plan, task.places) from None
 

@@ -34,7 +34,7 @@ from runtime.formats.tables import Screen
 from runtime.losses import Loss, cannot_shed
 from runtime.progress import PART_NAMES, Progress
 from runtime.spark.clusters import checkpoint_folder, prepare
-from runtime.spark.definitions import Definitions, opened_source
+from runtime.spark.definitions import Definitions, check_sources
 from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target, check_targets
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
@@ -270,9 +270,7 @@ class SparkRun:
         parts = {part: (change, own) for part, (change, own) in planned.items() if change.is_any}
         for change, own in parts.values():
             check_targets([self._target(query, own) for query in own.queries], self._output, self._screen)
-            for source in change.record.plan.sources:
-                if source.time is not None:
-                    opened_source(self._spark, own, source)
+            check_sources(self._spark, own, change.record.plan.sources)
         return NextNetwork(definitions, parts, self._notes(parts))
 
     def change(self, to: NextNetwork) -> None:

@@ -1,22 +1,22 @@
 """Sources on Spark: a DataFrame for each table, and what makes rows of it inside a task.
 
-Files that the engine can read are read by the engine. Spark says which files a micro-batch has (its file source keeps
-the log of what was read, and the pace), and the task opens them with the readers of the local engine: the same values,
-the same bad rows, the same messages, by construction. Everything else is read by Spark: its columns are found by name
-and converted as those of a Parquet file are. A file is read by one task, from its start to its end.
+Files that the engine can read are read by the engine. Spark hands out tickets (`tickets.py`), and a task opens the
+files that its tickets name with the readers of the local engine: the same values, the same bad rows, the same messages,
+by construction. Everything else is read by Spark: its columns are found by name and converted as those of a Parquet file
+are. A file is read by one task, from its start to its end.
 
 What goes wrong in a task reaches the driver as text only; `carrying` writes an error so that `translate` can read it.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,40 +31,58 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cql.catalog import ColumnModel, External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
-from cql.options import SOURCE_OPTIONS
 from cql.source import Span
 from cql.types import DataType, Kind
 from runtime.batch import BEGINNING, FOREVER, Columns, Ints
-from runtime.formats import Rows, open_source
+from runtime.formats import FileSource, Rows
+from runtime.formats.file_log import FileLog, SourceFile
 from runtime.formats.options import READS
 from runtime.formats.parquet_files import converted, fits
-from runtime.formats.paths import files_of, is_remote
+from runtime.formats.paths import Place, is_remote
 from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
 from runtime.formats.values import Converted, decoded, from_text
+from runtime.fragments.lateness import Lateness
 from runtime.spark.columns import spark_type
+from runtime.spark.tickets import Tickets, escaped, read_ticket
 
 Table = StreamDef | RelationDef
 
 INSTANT, SIGN, PLACE, BAD = "instant", "sign", "place", "bad"
 """The columns of `SourceFrame.typed` beside the payload `c0`, `c1`, .."""
 
-FILE_LIST = "path string, modificationTime timestamp, length bigint, content binary"
-_FILE_OPTIONS = {key.casefold() for key in SOURCE_OPTIONS["parquet"]} - {"path", "mergeschema"}
+_PACE = ("maxfilespertrigger", "maxbytespertrigger")
+"""Options that say how much a micro-batch takes."""
+_IGNORED = ("maxfileage", "maxcachedfiles", "discardcachedinputratio")
+"""Options about how Spark looks for files, which is not how they are found here."""
+_EVER = "36500d"
 _READ_BY_TYPES = {"inferschema", "samplingratio", "enforceschema", "mergeschema"}
 """Options that say how to find out types, which are declared here."""
 _IN_FILES = ("csv", "json", "parquet", "orc", "avro", "text", "xml")
 _CORRUPT = "_corrupt_record"
-_SPECIAL_IN_GLOBS = re.compile(r"([\\{}\[\]*?])")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Good rows in the order of their source; parts of one place come one after the other, and places are in order."""
+    """Good rows in the order of their source; parts of one place come one after the other, and places are in order.
+
+    `is_ordered` says that the places of the whole source are in order, from one micro-batch to the next as well.
+    """
 
     rows: Rows
     place: str = ""
     skipped: int = 0
     """How many bad rows were left out since the part before."""
+    is_ordered: bool = False
+
+
+def on_time(part: Part, judge: Lateness) -> tuple[Rows, int]:
+    """Return the rows of a part that are not late, and how many are; those of a source without order all stay."""
+    rows = part.rows
+    if not part.is_ordered:
+        return rows, 0
+    mask = judge.on_time(part.place, rows.instants)
+    late = len(rows) - int(mask.sum())
+    return (rows.chosen(np.flatnonzero(mask)), late) if late else (rows, 0)
 
 
 class PartReader(Protocol):
@@ -80,13 +98,14 @@ class SourceFrame:
     """How a table is read: `reader` makes rows of what `frame` hands to a task.
 
     `native` holds the same rows in Spark's own columns, for work that never goes to Python; None if only the reader
-    can make them.
+    can make them. `tickets` are those of a source of files.
     """
 
     table: Table
     frame: DataFrame
     reader: PartReader
     native: DataFrame | None = None
+    tickets: Tickets | None = None
 
     def typed(self) -> DataFrame:
         """Return the rows as columns: `c0`, `c1`, .., `instant`, `sign` (of logs), `place`, and `bad`.
@@ -105,42 +124,49 @@ class SourceFrame:
     def check(self) -> None:
         """Raise if the files or the folder of the table are not there any more."""
         if isinstance(self.reader, FileReader):
-            _check_path(self.reader.path, streaming=True)
+            self.reader.source.place.check(is_followed=True)
 
 
 def source_frame(
-    spark: SparkSession,
-    table: Table,
-    on_bad_row: OnBadRow = "fail",
-    streaming: bool = True,
-    native: bool = False,
-    name: str | None = None,
+    spark: SparkSession, table: Table, folder: Path, on_bad_row: OnBadRow = "fail", name: str = "source"
 ) -> SourceFrame:
-    """Return how Spark reads a table; with `native`, by Spark's own reader if it reads the same.
+    """Return how Spark reads a table as a stream; what has to be remembered of it is kept in a folder.
 
     `name` is what the checkpoint of a streaming query knows the source by.
     """
+    source = _source_of(table)
+    if not is_read_by_engine(source):
+        return frame_source(_read_by_spark(spark.readStream.name(name), table, source), table, on_bad_row)
+    reader = FileReader(file_source(table, on_bad_row))
+    reader.source.place.check(is_followed=True)
+    log = FileLog(folder, reader.source.find, reader.source.root)
+    tickets = Tickets(folder / "tickets", log, name)
+    pace = {key: text for key, text in source.options.items() if key.casefold() in _PACE}
+    return SourceFrame(table, tickets.frame(spark, pace), reader, tickets=tickets)
+
+
+def static_frame(spark: SparkSession, table: Table, on_bad_row: OnBadRow = "fail") -> SourceFrame:
+    """Return how Spark reads all that a table holds now."""
+    return frame_source(_read_by_spark(spark.read, table, _source_of(table)), table, on_bad_row)
+
+
+def check_source(spark: SparkSession, table: Table, on_bad_row: OnBadRow = "fail") -> None:
+    """Raise if a table cannot be read; nothing is remembered of it."""
+    source = _source_of(table)
+    if is_read_by_engine(source):
+        file_source(table, on_bad_row).place.check(is_followed=True)
+    else:
+        frame_source(_read_by_spark(spark.readStream, table, source), table, on_bad_row)
+
+
+def _source_of(table: Table) -> External:
     if table.source is None:
         raise fail(
             Code.BAD_DEFINITION,
             f"nothing says where the rows of '{table.name}' come from",
             hint="add FROM csv OPTIONS (path '..') to its definition",
         )
-    if not is_read_by_engine(table.source):
-        frame = _read_by_spark(_opened(spark, streaming, name), table, table.source, streaming)
-        return frame_source(frame, table, on_bad_row)
-    reader = FileReader.of(table, table.source, on_bad_row, streaming)
-    _check_path(reader.path, streaming)
-    place = spark_path(reader.path, streaming)
-    options = {key: text for key, text in table.source.options.items() if key.casefold() in _FILE_OPTIONS}
-    opened = _opened(spark, streaming, name).options(**options)
-    if native and table.source.format == "parquet":
-        schema = spark.read.parquet(spark_path(str(files_of(reader.path)[0]), streaming=False)).schema
-        found = _native_parquet(opened.format("parquet").schema(schema).load(place), table, on_bad_row)
-        if found is not None:
-            return found
-    files = opened.format("binaryFile").schema(FILE_LIST).load(place)
-    return SourceFrame(table, files.select("path"), reader)
+    return table.source
 
 
 def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") -> SourceFrame:
@@ -166,66 +192,36 @@ def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") 
 # Files that the engine reads
 
 
+def file_source(table: Table, on_bad_row: OnBadRow) -> FileSource:
+    """Return the files of a table that the engine reads, without the options that only say at which pace."""
+    source = _source_of(table)
+    known = {key.casefold() for key in READS[source.format]}
+    options = {key: text for key, text in source.options.items() if key.casefold() in known}
+    read = table.model_copy(update={"source": External(format=source.format, options=options)})
+    return FileSource.of(read, on_bad_row)
+
+
 @dataclass(frozen=True)
 class FileReader:
-    """Reads the files that a frame names, as the local engine does."""
+    """Reads the files that a frame has tickets for, as the local engine does."""
 
-    table: Table
-    """The table, with the options that its reader knows."""
-    path: str
-    on_bad_row: OnBadRow
-    streaming: bool
-    root: str
-    """What to leave out of the names of files in messages, so that they are as the user wrote them."""
-
-    @classmethod
-    def of(cls, table: Table, source: External, on_bad_row: OnBadRow, streaming: bool = True) -> FileReader:
-        """Return the reader of a table; raises if its options or columns do not go together."""
-        options = {key.casefold(): text for key, text in source.options.items()}
-        path = options.get("path", "").removeprefix("file:")
-        known = {key: text for key, text in options.items() if key in map(str.casefold, READS[source.format])}
-        read = table.model_copy(update={"source": External(format=source.format, options=known)})
-        made = cls(read, path, on_bad_row, streaming, "" if os.path.isabs(path) else os.path.join(os.getcwd(), ""))
-        open_source(made._at(os.devnull), on_bad_row)
-        return made
+    source: FileSource
 
     def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
-        """Yield the rows of the files that are named in some batches."""
-        for batch in batches:
-            for name in batch.column(0).to_pylist():
-                yield from self._file(name)
+        """Yield the rows of the files that some batches name the tickets of."""
+        names = (name for batch in batches for name in batch.column(0).to_pylist())
+        for file in sorted(map(read_ticket, names), key=lambda file: file.number):
+            yield from self.parts_of(file)
 
-    def _file(self, name: str) -> Iterator[Part]:
-        path = re.sub("^file:/+", "/", name)
+    def parts_of(self, file: SourceFile) -> Iterator[Part]:
+        """Yield the rows of a file, and at its end what was left out after them; at least one part."""
+        place = f"{file.number:012}"
+        rows = self.source.rows([] if file.is_withdrawn else [file])
         skipped = 0
-        try:
-            self._check_name(path)
-            source = open_source(self._at(path), self.on_bad_row)
-            for rows in source:
-                yield Part(rows, name, source.skipped - skipped)
-                skipped = source.skipped
-        except CqlError as error:
-            raise CqlError([replace(d, message=d.message.replace(self.root, "")) for d in error.diagnostics]) from None
-        if source.skipped > skipped:
-            yield Part(_no_rows(self.table), name, source.skipped - skipped)
-
-    def _check_name(self, path: str) -> None:
-        """Raise for a name that Spark takes for a pattern: it hands out the other files of a micro-batch twice then."""
-        if self.streaming and _SPECIAL_IN_GLOBS.search(path) and not os.path.samefile(self._absolute, path):
-            raise fail(
-                Code.BAD_FILE,
-                f"'{path}' has one of {{}}[]*?\\ in its name, which Spark's file streams cannot read among others",
-                hint="rename it",
-            )
-
-    @property
-    def _absolute(self) -> str:
-        return os.path.join(self.root, self.path)
-
-    def _at(self, path: str) -> Table:
-        assert self.table.source is not None
-        options = {**self.table.source.options, "path": path}
-        return self.table.model_copy(update={"source": External(format=self.table.source.format, options=options)})
+        for some in rows:
+            yield Part(some, place, rows.skipped - skipped, is_ordered=True)
+            skipped = rows.skipped
+        yield Part(_no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
 
 
 def _no_rows(table: Table) -> Rows:
@@ -237,7 +233,7 @@ def _no_rows(table: Table) -> Rows:
 def is_read_by_engine(source: External) -> bool:
     """Return whether the engine's readers know a format, its options and the file system."""
     options = {key.casefold(): text for key, text in source.options.items()}
-    known = {key.casefold() for key in READS.get(source.format, ())} | _FILE_OPTIONS | _READ_BY_TYPES
+    known = {key.casefold() for key in READS.get(source.format, ())} | {*_PACE, *_IGNORED} | _READ_BY_TYPES
     encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
     return (
         source.format in READS
@@ -246,10 +242,27 @@ def is_read_by_engine(source: External) -> bool:
     )
 
 
-def _check_path(path: str, streaming: bool) -> None:
-    """Raise if there is nothing to read. Files may still come into a folder, or to match a glob, if time goes on."""
-    if not streaming or not (os.path.isdir(path) or glob.has_magic(path)):
-        files_of(path)
+# Everything that Spark reads
+
+
+def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, source: External) -> DataFrame:
+    opened = reader.format(source.format)
+    options = dict(source.options)
+    path = next((key for key in options if key.casefold() == "path"), None)
+    if path is not None and source.format in _IN_FILES and not is_remote(options[path]):
+        Place(options[path]).check(is_followed=isinstance(reader, DataStreamReader))
+        options[path] = spark_path(options[path], isinstance(reader, DataStreamReader))
+    is_parsed = source.format in ("csv", "json")
+    if source.format in _IN_FILES:
+        opened = opened.schema(_declared_schema(layout_of(table), with_corrupt=is_parsed))
+        options = {"maxFileAge": _EVER, **options}
+    if is_parsed:
+        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    try:
+        frame = opened.options(**options).load()
+    except Exception as error:
+        raise translate(error) or error from error
+    return _with_place(frame) if source.format in _IN_FILES else frame
 
 
 def spark_path(path: str, streaming: bool) -> str:
@@ -261,41 +274,11 @@ def spark_path(path: str, streaming: bool) -> str:
     absolute = os.path.abspath(path)
     if not os.path.exists(absolute):
         return f"file:{absolute}"
-    escaped = _SPECIAL_IN_GLOBS.sub(r"\\\1", absolute)
-    if streaming and escaped == absolute and not os.path.isdir(absolute):
+    pattern = escaped(absolute)
+    if streaming and pattern == absolute and not os.path.isdir(absolute):
         folder, name = os.path.split(absolute)
-        escaped = os.path.join(folder, re.sub(r"([A-Za-z0-9])(?=[^A-Za-z0-9]*$)", r"[\1]", name))
-    return f"file:{escaped}"
-
-
-# Everything that Spark reads
-
-
-def _opened(spark: SparkSession, streaming: bool, name: str | None) -> DataStreamReader | DataFrameReader:
-    if not streaming:
-        return spark.read
-    return spark.readStream if name is None else spark.readStream.name(name)
-
-
-def _read_by_spark(
-    reader: DataStreamReader | DataFrameReader, table: Table, source: External, streaming: bool
-) -> DataFrame:
-    opened = reader.format(source.format)
-    options = dict(source.options)
-    path = next((key for key in options if key.casefold() == "path"), None)
-    if path is not None and source.format in _IN_FILES and not is_remote(options[path]):
-        _check_path(options[path], streaming)
-        options[path] = spark_path(options[path], streaming)
-    is_parsed = source.format in ("csv", "json")
-    if source.format in _IN_FILES:
-        opened = opened.schema(_declared_schema(layout_of(table), with_corrupt=is_parsed))
-    if is_parsed:
-        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    try:
-        frame = opened.options(**options).load()
-    except Exception as error:
-        raise translate(error) or error from error
-    return _with_place(frame) if source.format in _IN_FILES else frame
+        pattern = os.path.join(folder, re.sub(r"([A-Za-z0-9])(?=[^A-Za-z0-9]*$)", r"[\1]", name))
+    return f"file:{pattern}"
 
 
 def _declared_schema(layout: Layout, with_corrupt: bool) -> s.StructType:
@@ -307,15 +290,6 @@ def _with_place(frame: DataFrame) -> DataFrame:
     """Return a frame of files with where each row stands, as far as Spark knows."""
     start = f.lpad(f.col("_metadata.file_block_start").cast("string"), 15, "0")
     return frame.select("*", f.concat(f.col("_metadata.file_path"), f.lit("#"), start).alias(PLACE))
-
-
-def _native_parquet(frame: DataFrame, table: Table, on_bad_row: OnBadRow) -> SourceFrame | None:
-    """Return a table of Parquet files read by Spark; None if its reader would not read the same."""
-    found = {name.casefold() for name in frame.columns}
-    if not {column.name.casefold() for column in layout_of(table).fields} <= found:
-        return None
-    made = frame_source(_with_place(frame), table, on_bad_row)
-    return made if made.native is not None else None
 
 
 def _field(frame: DataFrame, table: Table, column: ColumnModel) -> s.StructField:

@@ -23,7 +23,7 @@ from runtime.formats import open_source
 from runtime.formats.result_files import writing
 from runtime.fragments.packing import batch_bytes
 from runtime.spark.definitions import Definitions
-from runtime.spark.sources import is_read_by_engine, source_frame
+from runtime.spark.sources import is_read_by_engine, static_frame
 from runtime.types import arrow_type
 
 
@@ -106,7 +106,7 @@ def _rows(spark: SparkSession, table: StreamDef | RelationDef, definitions: Defi
     if given is not None:
         parts = [each.columns for each in given]
     elif table.source is not None and not is_read_by_engine(table.source):
-        parts = source_frame(spark, table, on_bad_row, streaming=False).collected()
+        parts = static_frame(spark, table, on_bad_row).collected()
     else:
         parts = [each.columns for each in open_source(table, on_bad_row)]
     types = [arrow_type(column.type) for column in table.columns]

@@ -1,8 +1,8 @@
-"""What the driver tells the tasks of a micro-batch, by local properties of Spark: what is lost in it, and how far edges
-are complete before it.
+"""What the driver tells the tasks of a micro-batch, by local properties of Spark: what is lost in it, how far edges are
+complete before it, and what is known of the order of its sources.
 
 They are the same for all tasks, and for tasks that are repeated. What is lost is in the log as well, for micro-batches
-that are repeated after a restart; how far edges are complete only saves work, and nobody knows it then.
+that are repeated after a restart. The others only save work, and nobody knows them then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark import SparkContext, TaskContext
 
 _SCHEDULES = "cql.schedules"
 _COMPLETE = "cql.complete"
+_ORDER = "cql.order"
 
 
 def tell_schedules(context: SparkContext, schedules: Mapping[str, Any]) -> None:
@@ -35,6 +36,18 @@ def tell_complete(context: SparkContext, heartbeats: Mapping[str, int]) -> None:
 def complete_now() -> dict[str, int]:
     """Return how far edges are complete before the micro-batch that this task belongs to, as far as that is known."""
     return _told(_COMPLETE) or {}
+
+
+def tell_order(context: SparkContext, order: Mapping[str, Any]) -> None:
+    """Let the tasks of the micro-batch that this thread is about to run know the `newest` instant of each feed before
+    it, and `before` single places of it."""
+    context.setLocalProperty(_ORDER, json.dumps(order))
+
+
+def order_now(feed: str) -> dict[str, Any]:
+    """Return what is known of the order of a feed in the micro-batch that this task belongs to."""
+    found: dict[str, Any] = (_told(_ORDER) or {}).get(feed, {})
+    return found
 
 
 def _told(name: str) -> dict[str, Any] | None:

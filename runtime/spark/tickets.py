@@ -1,0 +1,180 @@
+"""The files of a source on Spark: a ticket for each, in a folder of the checkpoint, which Spark's file source reads.
+
+Spark's file source orders files by when they were last written, passes over old ones and those that are gone, and
+takes some names for patterns. So it never sees the files of users. Its tickets are numbered by the log of the source
+(`runtime/formats/file_log.py`), their times follow their numbers, and each names one file, which a task then reads. A
+ticket is as long as its file, as a number only and not on the disk, so that Spark shares out work, and limits
+micro-batches, by the sizes of the files. What has become of them is in Spark's own log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from runtime.formats.file_log import FileLog, SourceFile
+from runtime.formats.result_files import writing
+
+FILE_LIST = "path string, modificationTime timestamp, length bigint, content binary"
+"""What Spark's source of whole files says of each; only the path is read."""
+
+_EPOCH = 1_000_000_000
+"""The time of the first ticket, in seconds; each has its number more."""
+
+_POLLING, _CHECKING = 0.1, 10.0
+"""How often somebody looks for new files, and whether known ones have changed, in seconds: less often if that takes
+more than a part in twenty of the time."""
+
+
+class Tickets:
+    """The tickets of one source; `name` is the source's in the checkpoint of its Spark query."""
+
+    def __init__(self, folder: Path, log: FileLog, name: str) -> None:
+        self._folder = folder
+        self._log = log
+        self._name = name
+        self._lock = threading.Lock()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def open(self, spark_checkpoint: Path) -> list[str]:
+        """Bring the tickets to what the logs say, and return what is to be said of the files."""
+        handed_out = _handed_out(spark_checkpoint, self._name)
+        settled = _first_after(handed_out, _committed(spark_checkpoint, self._name))
+        with self._lock:
+            said = self._log.open(settled, _first_after(handed_out, None))
+            for path in self._folder.iterdir():
+                path.unlink()
+            for file in self._log.unsettled:
+                self._issue(file)
+        return said
+
+    def look(self) -> None:
+        """Issue tickets for new files."""
+        with self._lock:
+            for file in self._log.discover():
+                self._issue(file)
+
+    def look_back(self) -> None:
+        """Raise if a file that is done with has changed."""
+        with self._lock:
+            self._log.check_settled()
+
+    def settle(self, number: int) -> None:
+        """Remove the tickets before a number: their files are done with."""
+        with self._lock:
+            for done in self._log.settle(number):
+                self._path(done).unlink(missing_ok=True)
+
+    def reject(self, spark_checkpoint: Path) -> None:
+        """Note that the files that Spark has handed out and not committed have ended the run, undelivered."""
+        numbers = _handed_out(spark_checkpoint, self._name)
+        with self._lock:
+            self._log.reject([file.number for file in self._log.unsettled if file.number in numbers])
+
+    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """Return the paths of tickets as Spark reads them; `options` say how many files a micro-batch may have."""
+        opened = spark.readStream.name(self._name).format("binaryFile").schema(FILE_LIST)
+        opened = opened.option("maxFileAge", "36500d").options(**options)
+        return opened.load(f"file:{escaped(str(self._folder.absolute()))}").select("path")
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:012}"
+
+    def _issue(self, file: SourceFile) -> None:
+        path = self._path(file.number)
+        hidden = path.with_name(f".{path.name}")
+        with writing(path):
+            text = file.to_json().encode() + b"\n"
+            hidden.write_bytes(text)
+            os.truncate(hidden, max(file.size, len(text)))
+            os.utime(hidden, (_EPOCH + file.number,) * 2)
+            hidden.replace(path)
+
+
+def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
+    """Return the tickets that the log of a source has, each with the number of the entry that it is in."""
+    found = {}
+    for path in (checkpoint / "sources" / source).glob("[0-9]*"):
+        for line in path.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            found[int(entry["path"].rpartition("/")[2])] = int(entry["batchId"])
+    return found
+
+
+def _committed(checkpoint: Path, source: str) -> int:
+    """Return the last entry in the log of a source that a committed micro-batch has read; -1 if there is none."""
+    batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    try:
+        lines = (checkpoint / "offsets" / str(max(batches, default=-1))).read_text().splitlines()
+    except FileNotFoundError:
+        return -1
+    offsets = [line.removeprefix(f"{source}:") for line in lines if line.startswith(f"{source}:")]
+    return int(json.loads(offsets[0])["logOffset"]) if offsets and offsets[0] != "-" else -1
+
+
+def _first_after(handed_out: Mapping[int, int], entry: int | None) -> int:
+    """Return the number after those of all tickets up to an entry of the log; None: of all."""
+    numbers = [number for number, found in handed_out.items() if entry is None or found <= entry]
+    return max(numbers, default=-1) + 1
+
+
+def read_ticket(name: str) -> SourceFile:
+    """Return the file that a ticket is for, given the ticket's path as Spark has it."""
+    with open(re.sub("^file:/+", "/", name), "rb") as file:
+        return SourceFile.from_json(file.readline())
+
+
+_SPECIAL_IN_GLOBS = re.compile(r"([\\{}\[\]*?])")
+
+
+def escaped(path: str) -> str:
+    """Return a path in which Spark finds no pattern.
+
+    >>> print(escaped("/in/[1].csv"))
+    /in/\\[1\\].csv
+    """
+    return _SPECIAL_IN_GLOBS.sub(r"\\\1", path)
+
+
+class Watch:
+    """Looks for new files, and whether those that were read have changed, on a thread of its own."""
+
+    def __init__(self, tickets: Sequence[Tickets]) -> None:
+        self._tickets = tickets
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="cql files", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what has gone wrong, if something has."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        pause, checked = _POLLING, time.monotonic()
+        while not self._stopped.wait(pause):
+            started = time.monotonic()
+            try:
+                for tickets in self._tickets:
+                    tickets.look()
+                    if started > checked + _CHECKING:
+                        tickets.look_back()
+            except Exception as error:
+                self._error = error
+                return
+            checked = started if started > checked + _CHECKING else checked
+            pause = max(_POLLING, 20 * (time.monotonic() - started))
