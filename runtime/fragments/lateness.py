@@ -17,11 +17,16 @@ from runtime.batch import BEGINNING, Ints, Mask
 
 
 class Span(NamedTuple):
-    """What was kept of a part of a place: its first and last instants; `place` is where it comes in the source."""
+    """The first and last instants that were kept of a part of a place; None if none was."""
 
     place: str
-    first: int
-    last: int
+    first: int | None
+    last: int | None
+
+    @classmethod
+    def of(cls, place: str, instants: Ints) -> Span:
+        """The span of some instants."""
+        return cls(place, int(instants.min()), int(instants.max())) if len(instants) else cls(place, None, None)
 
 
 class Lateness:
@@ -73,6 +78,7 @@ def overtaken(spans: Iterable[Span], delay: int, newest: int | None) -> dict[str
     for span in spans:
         if newest is not None:
             before.setdefault(span.place, newest)
-            is_any = is_any or span.first < newest - delay
-        newest = span.last if newest is None else max(newest, span.last)
+            is_any = is_any or (span.first is not None and span.first < newest - delay)
+        if span.last is not None:
+            newest = span.last if newest is None else max(newest, span.last)
     return before if is_any else {}

@@ -13,8 +13,7 @@ import json
 import os
 import re
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,10 +26,6 @@ FILE_LIST = "path string, modificationTime timestamp, length bigint, content bin
 
 _EPOCH = 1_000_000_000
 """The time of the first ticket, in seconds; each has its number more."""
-
-_POLLING, _CHECKING = 0.1, 10.0
-"""How often somebody looks for new files, and whether known ones have changed, in seconds: less often if that takes
-more than a part in twenty of the time."""
 
 
 class Tickets:
@@ -56,10 +51,10 @@ class Tickets:
                 self._issue(file)
         return said
 
-    def look(self) -> None:
-        """Issue tickets for new files."""
+    def look(self, only_complete: bool = False) -> None:
+        """Issue tickets for new files; with `only_complete`, not for those that somebody seems to be writing."""
         with self._lock:
-            for file in self._log.discover():
+            for file in self._log.discover(only_complete):
                 self._issue(file)
 
     def look_back(self) -> None:
@@ -142,39 +137,3 @@ def escaped(path: str) -> str:
     /in/\\[1\\].csv
     """
     return _SPECIAL_IN_GLOBS.sub(r"\\\1", path)
-
-
-class Watch:
-    """Looks for new files, and whether those that were read have changed, on a thread of its own."""
-
-    def __init__(self, tickets: Sequence[Tickets]) -> None:
-        self._tickets = tickets
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="cql files", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stopped.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Raise what has gone wrong, if something has."""
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        pause, checked = _POLLING, time.monotonic()
-        while not self._stopped.wait(pause):
-            started = time.monotonic()
-            try:
-                for tickets in self._tickets:
-                    tickets.look()
-                    if started > checked + _CHECKING:
-                        tickets.look_back()
-            except Exception as error:
-                self._error = error
-                return
-            checked = started if started > checked + _CHECKING else checked
-            pause = max(_POLLING, 20 * (time.monotonic() - started))
