@@ -73,12 +73,12 @@ def overtaken(spans: Iterable[Span], delay: int, newest: int | None) -> dict[str
     >>> overtaken(spans, 0, None)
     {'001': 20}
     """
-    before: dict[str, int] = {}
+    before: dict[str, int | None] = {}
     is_any = False
     for span in spans:
-        if newest is not None:
-            before.setdefault(span.place, newest)
-            is_any = is_any or (span.first is not None and span.first < newest - delay)
-        if span.last is not None:
-            newest = span.last if newest is None else max(newest, span.last)
-    return before if is_any else {}
+        before.setdefault(span.place, newest)
+        if span.first is None or span.last is None:
+            continue
+        is_any = is_any or (newest is not None and span.first < newest - delay)
+        newest = span.last if newest is None else max(newest, span.last)
+    return {place: latest for place, latest in before.items() if latest is not None} if is_any else {}
