@@ -70,7 +70,7 @@ class Job:
         """The last control messages that had taken effect before the last two micro-batches."""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
-        self._files = SourceFiles({}, folder)
+        self._files = SourceFiles({}, {}, folder)
         self._order: dict[str, dict[str, Any]] = {}
         """What is known of the order of each feed, for the tasks of the next micro-batch."""
         self._complete: dict[str, int] = {}
@@ -269,7 +269,8 @@ class Job:
             if found.tickets is not None:
                 tickets[feed] = found.tickets
             pieces = pieces.unionAll(self._packed(feed, source.table, found, definitions))
-        self._files = SourceFiles(tickets, self._folder / "spark")
+        places = {feed: definitions.place("table", sources[0].table) for feed, sources in self._feeds.items()}
+        self._files = SourceFiles(tickets, places, self._folder / "spark")
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
                 FragmentProcessor(self._sent, stage), outputStructType=schema, outputMode="append", timeMode="none"

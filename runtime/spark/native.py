@@ -94,7 +94,7 @@ class NativeJob:
         self._delivery = delivery
         self._query: SparkQuery | None = None
         self._source: SourceFrame | None = None
-        self._files = SourceFiles({}, folder)
+        self._files = SourceFiles({}, {}, folder)
         self._work: Work | None = None
         self._read = self._bad = self._late = 0
         self.counters = counters
@@ -111,9 +111,10 @@ class NativeJob:
         checkpoint = self._folder / "spark"
         if isinstance(source.reader, FileReader):
             assert source.tickets is not None, "files have tickets"
-            self._files = SourceFiles({self._table.feed: source.tickets}, checkpoint)
+            feed, place = self._table.feed, definitions.place("table", self._table.table)
+            self._files = SourceFiles({feed: source.tickets}, {feed: place}, checkpoint)
             delay = delays_of(definitions.catalog, [self._table])[self._table.id]
-            order = OrderLog(self._folder, self._spark.sparkContext, self._table.feed, delay)
+            order = OrderLog(self._folder, self._spark.sparkContext, feed, delay)
             self._work = InTasks(query, record.plan, source, definitions, self._delivery, self._files, order)
         else:
             self._work = InColumns(query, record.plan, source, definitions, self._delivery)

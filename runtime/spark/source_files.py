@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from cql.errors import Code
+from cql.source import NO_SPAN, Span
+from runtime.failures import placed
 from runtime.spark.sources import translate
 from runtime.spark.tickets import Tickets
 
@@ -24,10 +26,14 @@ more than a part in twenty of the time."""
 
 
 class SourceFiles:
-    """The files of a Spark query, by feed; `checkpoint` is that of the query."""
+    """The files of a Spark query, by feed; `checkpoint` is that of the query.
 
-    def __init__(self, tickets: Mapping[str, Tickets], checkpoint: Path) -> None:
+    `places` says where in a script the table of each feed is defined, for errors.
+    """
+
+    def __init__(self, tickets: Mapping[str, Tickets], places: Mapping[str, Span], checkpoint: Path) -> None:
         self._tickets = dict(tickets)
+        self._places = dict(places)
         self._checkpoint = checkpoint
         self._next: dict[str, int] = {}
         """The number of the file of each feed that comes next after micro-batch `_read_in`, as far as it is known."""
@@ -38,18 +44,38 @@ class SourceFiles:
 
     def open(self) -> None:
         """Begin a run with all files that there are now; raises if one that is to be read again is not what it was."""
-        self.notes = [note for tickets in self._tickets.values() for note in tickets.open(self._checkpoint)]
-        self.look()
+        self.notes = []
+
+        def begin(tickets: Tickets) -> None:
+            self.notes += tickets.open(self._checkpoint)
+            tickets.look()
+
+        self._for_each(begin)
 
     def look(self) -> None:
         """Let Spark know of all files that there are now."""
-        for tickets in self._tickets.values():
-            tickets.look()
+        self._for_each(Tickets.look)
+
+    def _for_each(self, do: Callable[[Tickets], None]) -> None:
+        """Do something with the tickets of each feed; an error gets the place of its table."""
+        for feed, tickets in self._tickets.items():
+            with placed(self._places.get(feed, NO_SPAN)):
+                do(tickets)
 
     def follow(self) -> None:
         """Look for files, and whether those that were read have changed, until `close`."""
         if self._tickets:
-            self._watch = _Watch(list(self._tickets.values()))
+            self._watch = _Watch(self._look_around)
+
+    def _look_around(self, looks_back: bool) -> None:
+        """Look for new files that are complete, and whether those that are done with have changed."""
+
+        def look(tickets: Tickets) -> None:
+            tickets.look(only_complete=True)
+            if looks_back:
+                tickets.look_back()
+
+        self._for_each(look)
 
     def close(self) -> None:
         """Look no more."""
@@ -92,10 +118,10 @@ class SourceFiles:
 
 
 class _Watch:
-    """Looks for new files, and whether those that were read have changed, on a thread of its own."""
+    """Looks around on a thread of its own, now and then back as well."""
 
-    def __init__(self, tickets: Iterable[Tickets]) -> None:
-        self._tickets = list(tickets)
+    def __init__(self, look: Callable[[bool], None]) -> None:
+        self._look = look
         self._stopped = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="cql files", daemon=True)
@@ -115,14 +141,11 @@ class _Watch:
         pause, checked = _POLLING, time.monotonic()
         while not self._stopped.wait(pause):
             started = time.monotonic()
-            is_due = started > checked + _CHECKING
+            looks_back = started > checked + _CHECKING
             try:
-                for tickets in self._tickets:
-                    tickets.look(only_complete=True)
-                    if is_due:
-                        tickets.look_back()
+                self._look(looks_back)
             except Exception as error:
                 self._error = error
                 return
-            checked = started if is_due else checked
+            checked = started if looks_back else checked
             pause = max(_POLLING, 20 * (time.monotonic() - started))

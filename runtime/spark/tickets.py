@@ -41,10 +41,10 @@ class Tickets:
 
     def open(self, spark_checkpoint: Path) -> list[str]:
         """Bring the tickets to what the logs say, and return what is to be said of the files."""
-        handed_out = _handed_out(spark_checkpoint, self._name)
-        settled = _first_after(handed_out, _committed(spark_checkpoint, self._name))
+        known = handed_out(spark_checkpoint, self._name)
+        settled = _first_after(known, committed(spark_checkpoint, self._name))
         with self._lock:
-            said = self._log.open(settled, _first_after(handed_out, None))
+            said = self._log.open(settled, _first_after(known, None))
             for path in self._folder.iterdir():
                 path.unlink()
             for file in self._log.unsettled:
@@ -70,7 +70,7 @@ class Tickets:
 
     def reject(self, spark_checkpoint: Path) -> None:
         """Note that the files that Spark has handed out and not committed have ended the run, undelivered."""
-        numbers = _handed_out(spark_checkpoint, self._name)
+        numbers = handed_out(spark_checkpoint, self._name)
         with self._lock:
             self._log.reject([file.number for file in self._log.unsettled if file.number in numbers])
 
@@ -94,7 +94,7 @@ class Tickets:
             hidden.replace(path)
 
 
-def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
+def handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     """Return the tickets that the log of a source has, each with the number of the entry that it is in."""
     found = {}
     for path in (checkpoint / "sources" / source).glob("[0-9]*"):
@@ -104,7 +104,7 @@ def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     return found
 
 
-def _committed(checkpoint: Path, source: str) -> int:
+def committed(checkpoint: Path, source: str) -> int:
     """Return the last entry in the log of a source that a committed micro-batch has read; -1 if there is none."""
     batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
     try:
@@ -115,9 +115,9 @@ def _committed(checkpoint: Path, source: str) -> int:
     return int(json.loads(offsets[0])["logOffset"]) if offsets and offsets[0] != "-" else -1
 
 
-def _first_after(handed_out: Mapping[int, int], entry: int | None) -> int:
+def _first_after(known: Mapping[int, int], entry: int | None) -> int:
     """Return the number after those of all tickets up to an entry of the log; None: of all."""
-    numbers = [number for number, found in handed_out.items() if entry is None or found <= entry]
+    numbers = [number for number, found in known.items() if entry is None or found <= entry]
     return max(numbers, default=-1) + 1
 
 
