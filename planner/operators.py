@@ -114,7 +114,7 @@ class Project(Operator):
 
 
 class SeqWindow(Operator):
-    """A bounded window. Ties at one instant are in source order, or, for derived streams, by value."""
+    """A bounded window. Ties at one instant are in the order of the one source of the stream, or else by value."""
 
     kind: Literal["seq-window"] = "seq-window"
     window: WindowField
@@ -204,7 +204,7 @@ class AntiJoin(Operator):
 
 
 class MJoin(Operator):
-    """A multiway join; each input probes the others in its own order, which may change at any time."""
+    """A multiway join; what arrives at an input probes the others in the order of the inputs."""
 
     kind: Literal["mjoin"] = "mjoin"
     keys: tuple[tuple[ExprField, ...], ...]
