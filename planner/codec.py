@@ -27,8 +27,8 @@ def type_from_text(text: str) -> DataType:
 
 
 NESTED_LEVELS = 32
-"""Up to how many levels an expression is written as it nests. What writes and reads JSON recurses and gives up soon after
-a hundred: deeper ones are written as a list in which operands come before what they are operands of."""
+"""Up to how many levels an expression is written as it nests. What writes and reads JSON recurses, and gives up soon
+after a hundred: deeper ones are written as a list in which operands come before what they are operands of."""
 
 
 def encode(expression: Expr) -> Json:

@@ -127,7 +127,9 @@ def test_the_group_of_each_row() -> None:
     assert value(expression, texts, groups) == ["a", "c", None, "", None]
 
 
-@pytest.mark.parametrize("regex", ["(", r"(a)\1", "(?=a)", "(?<!a)b", "a{1001}", "a++", r"a\Z", "x" * 1_000_000], ids=len)
+@pytest.mark.parametrize(
+    "regex", ["(", r"(a)\1", "(?=a)", "(?<!a)b", "a{1001}", "a++", r"a\Z", "x" * 1_000_000], ids=len
+)
 def test_what_re2_refuses_is_said_where_it_stands(regex: str) -> None:
     catalog = Catalog()
     catalog.execute("CREATE STREAM s (k STRING, at INT) TIMESTAMP BY at")

@@ -64,8 +64,10 @@ SHAPES: dict[str, Callable[[int], str]] = {
         f"SELECT s0.a FROM {', '.join(f'{WINDOW} AS s{i}' for i in range(n))} WHERE "
         + " AND ".join(f"s{i}.a = s{i + 1}.a" for i in range(n - 1))
     ),
-    "outer joins": lambda n: f"SELECT s0.a FROM {WINDOW} AS s0"
-    + "".join(f" LEFT JOIN {WINDOW} AS s{i} ON s{i - 1}.a = s{i}.a" for i in range(1, n)),
+    "outer joins": lambda n: (
+        f"SELECT s0.a FROM {WINDOW} AS s0"
+        + "".join(f" LEFT JOIN {WINDOW} AS s{i} ON s{i - 1}.a = s{i}.a" for i in range(1, n))
+    ),
 }
 LONG = {"AND", "OR", "IN", "columns"}
 """What does not nest has no limit here."""

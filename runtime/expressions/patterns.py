@@ -1,4 +1,4 @@
-"""Patterns of LIKE and regular expressions, matched by RE2 in Arrow: in time proportional to the text, whatever they are.
+"""Patterns of LIKE and regular expressions, matched by RE2 in Arrow in time proportional to the text.
 
 Where patterns come from a column, rows are grouped by their patterns, and each group is matched at once.
 """

@@ -1,6 +1,6 @@
 """From text to values: a field of a text file is read as CAST reads a text, and what CAST makes NULL of is bad.
 
-Only white space may stand around a value: CAST passes over other control characters, too, but in a file they are damage.
+Only white space may stand around a value: CAST passes over other control characters, too; in a file they are damage.
 
 Whole columns are converted by Arrow where it agrees with CAST; where a column holds anything else, its distinct
 values are converted one by one. Doubles have their normal form: one NaN, and no -0.0.
