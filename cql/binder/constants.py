@@ -73,11 +73,11 @@ def check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) -
         pattern = _constant_string(arguments[1])
         if pattern is None:
             raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
-        problem = _problem_of_regex(pattern)
-        if problem:
+        refused = _problem_of_regex(pattern)
+        if refused:
             raise fail(
                 Code.BAD_ARGUMENTS,
-                f"this is not a regular expression: {problem}",
+                f"this is not a regular expression: {refused}",
                 arguments[1].span,
                 hint="the syntax is that of RE2, without lookaround and references to groups",
             )
