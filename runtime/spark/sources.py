@@ -558,19 +558,27 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
     ),
     (
         r"ModuleNotFoundError: No module named '(?P<what>[^']+)'",
-        Code.NOT_AVAILABLE,
+        Code.MISSING,
         "the Python processes of Spark have no module '{what}'",
         "ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
     ),
     (
         r"Python worker failed to connect back",
-        Code.NOT_AVAILABLE,
+        Code.TOO_SLOW,
         "a Python process of Spark did not start in time",
-        "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there",
+        "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there. A "
+        "session waits longer that is made with spark.python.authenticate.socketTimeout",
+    ),
+    (
+        r"Python worker exited unexpectedly",
+        Code.PROCESS_ENDED,
+        "a Python process of Spark ended while it worked",
+        "it may have been killed for want of memory; a run with a checkpoint goes on from there. A session of one "
+        "machine tries a task again if its master says so: local[2, 4]",
     ),
     (
         r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker .*?), PySpark",
-        Code.NOT_AVAILABLE,
+        Code.VERSIONS,
         "Spark runs another Python than this one: {what}",
         "set PYSPARK_PYTHON to a Python of this version that all machines have",
     ),
