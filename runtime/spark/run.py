@@ -283,6 +283,8 @@ class SparkRun:
         for part, planned in to.parts.items():
             if part in self._jobs:
                 self._jobs[part].stop()
+                self._deliveries[part].let_go([self._target(query, planned[1]) for query in planned[1].queries])
+        for part, planned in to.parts.items():
             self._planned[part] = planned
             self._open(part)
             self._start(part)
