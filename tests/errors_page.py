@@ -122,19 +122,22 @@ FIXES = {
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
     Code.OTHER_OWNER: (
-        "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new checkpoint "
-        "writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the rules."
+        "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
+        "checkpoint writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the "
+        "rules."
     ),
     Code.CANNOT_READ: (
         "The message has Spark's own reason: an option that is missing, a driver that is not there, a format that can "
         "be read as a relation but not followed as a stream."
     ),
     Code.MISSING: "Install what the message names; it says where it was looked for.",
-    Code.VERSIONS: "Use versions that go together: one Python for all of Spark's processes, the PySpark of the session.",
+    Code.VERSIONS: (
+        "Use versions that go together: one Python for all of Spark's processes, and the PySpark of the session."
+    ),
     Code.NOT_STARTED: "The message has the reason that Spark gives: a port, memory, a setting.",
     Code.TOO_SLOW: (
-        "Give the machine less to do at once, or let Spark wait longer: `spark.python.authenticate.socketTimeout`. A run "
-        "with a checkpoint goes on where it stopped."
+        "Give the machine less to do at once, or let Spark wait longer: `spark.python.authenticate.socketTimeout`. A "
+        "run with a checkpoint goes on where it stopped."
     ),
     Code.PROCESS_ENDED: (
         "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on where "

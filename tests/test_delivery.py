@@ -80,7 +80,7 @@ def delivered(checkpoint: str | None, targets: Sequence[Target], *batches: Chang
 
 
 def contents(folder: str | Path = ".") -> dict[str, Any]:
-    """Return what is in the files of a folder; what a Parquet file holds is its table. Whose they are does not count."""
+    """Return what is in the files of a folder; what a Parquet file holds is its table."""
     found = sorted(path for path in Path(folder).rglob("*") if path.is_file() and not path.name.endswith(NAME))
     return {
         str(path.relative_to(folder)): parquet.read_table(path) if path.suffix == ".parquet" else path.read_bytes()

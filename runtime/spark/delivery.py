@@ -152,6 +152,15 @@ class Delivery:
             if target not in targets:
                 self._sinks[name].close()
 
+    def has_checkpoint(self) -> bool:
+        """Tell whether the checkpoint is still where it was; without one, there is none to lose."""
+        if self._checkpoint is None or self._lock is None:
+            return True
+        try:
+            return os.path.samestat(os.stat(self._checkpoint / _LOCK), os.fstat(self._lock))
+        except OSError:
+            return False
+
     def _owner(self, query: str) -> Owner:
         folder = "" if self._checkpoint is None else str(self._checkpoint.absolute())
         return Owner(query, folder, self._record.id)

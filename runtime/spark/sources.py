@@ -42,8 +42,10 @@ from runtime.formats.paths import Place, is_remote
 from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
 from runtime.formats.values import Converted, decoded, from_text
 from runtime.fragments.lateness import Lateness
+from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket
+from runtime.spark.unreadable import cannot_read
 
 Table = StreamDef | RelationDef
 
@@ -261,7 +263,7 @@ def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, sou
     try:
         frame = opened.options(**options).load()
     except Exception as error:
-        raise translate(error) or error from error
+        raise translate(error) or cannot_read(table.name, source.format, error) from error
     return _with_place(frame) if source.format in _IN_FILES else frame
 
 
@@ -484,10 +486,15 @@ _CARRIED = re.compile(r'<cql-error (\{"diagnostics".*?\}) cql-error>')
 @contextmanager
 def carrying() -> Iterator[None]:
     """Turn errors for the user into such that `translate` reads from whatever Spark makes of them."""
+    attempt = Attempt()
+    if attempt.error:
+        raise TaskFailed(attempt.error)
     try:
         yield
     except CqlError as error:
-        raise TaskFailed(carried(error)) from None
+        text = carried(error)
+        attempt.fails_with(text)
+        raise TaskFailed(text) from None
 
 
 def carried(error: CqlError) -> str:
