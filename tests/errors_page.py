@@ -121,6 +121,9 @@ FIXES = {
         "give fewer answers for fewer rows and never other ones; for joins there are others. `shedding = 'auto'` takes "
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
+    Code.CHANGED_SOURCE: (
+        "Put the file back as it was: a micro-batch that is done again reads the same rows. New rows go into a new file."
+    ),
     Code.OTHER_OWNER: (
         "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
         "checkpoint writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the "
@@ -140,9 +143,9 @@ FIXES = {
         "run with a checkpoint goes on where it stopped."
     ),
     Code.PROCESS_ENDED: (
-        "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on where "
-        "it stopped. Sessions that are made by `cql` try a task four times, as clusters do; in a session of your own on "
-        "one machine, the master `local[2, 4]` says so."
+        "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on "
+        "where it stopped. Sessions that are made by `cql` try a task four times, as clusters do; in a session of "
+        "your own on one machine, the master `local[2, 4]` says so."
     ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
@@ -158,6 +161,7 @@ ELSEWHERE = {
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
     Code.FORGOTTEN: "tests of the Python API",
+    Code.CHANGED_SOURCE: "tests of the readers",
     Code.OTHER_OWNER: "tests of the writers",
     Code.CANNOT_READ: "tests of sources on Spark",
     **dict.fromkeys(

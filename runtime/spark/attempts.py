@@ -1,7 +1,7 @@
 """Attempts of a task: Spark tries one again that fails, in case that its process or machine was to blame.
 
-What is wrong with a user's data or functions is wrong every time. So the first attempt of a task leaves a note of such an
-error, and those that follow on the same machine end with it at once. Spark removes the note with its other files.
+What is wrong with a user's data or functions is wrong every time. So the first attempt of a task leaves a note of such
+an error, and those that follow on the same machine end with it at once. Spark removes the note with its other files.
 """
 
 from __future__ import annotations
