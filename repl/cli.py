@@ -33,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and not sys.flags.safe_path:
-        # Where Python has put the folder of the program, or the working directory: data may lie there.
-        del sys.path[0]
+        _look_elsewhere()
     try:
         code = _run(arguments, is_whole_process=argv is None)
         sys.stdout.flush()
@@ -47,6 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         complain_of_bug(error, debug="--debug" in arguments)
         return RUN_FAILED
+
+
+def _look_elsewhere() -> None:
+    """Import nothing from where Python looks first, the working directory or the folder of the program: data may lie
+    there. The packages of this program may, too, if they are not installed.
+    """
+    first = os.path.abspath(sys.path[0])
+    if os.path.isdir(first) and first != str(Path(__file__).absolute().parents[1]):
+        del sys.path[0]
 
 
 def _run(arguments: list[str], is_whole_process: bool) -> int:

@@ -289,15 +289,19 @@ def test_without_java_a_run_says_so() -> None:
     assert (done.returncode, done.stdout, message(done.stderr)) == (3, "", told)
 
 
-def test_a_port_that_somebody_has_is_told() -> None:
+def test_a_port_that_somebody_has_is_told_and_a_killed_run_leaves_no_log() -> None:
     program = (
-        "import sys\nfrom runtime.spark.session import local_session\nfrom cql import CqlError\n"
+        "import os, sys\nfrom runtime.spark.session import local_session\nfrom cql import CqlError\n"
         "try:\n    local_session({'spark.driver.port': sys.argv[1], 'spark.port.maxRetries': '0'})\n"
-        "except CqlError as error:\n    print(error.render())"
+        "except CqlError as error:\n    print(error.render(), flush=True)\n"
+        "os.kill(os.getpid(), 9)"
     )
+    Path("temporary").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(Path("temporary").absolute())}
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         command = [sys.executable, "-c", program, str(occupied.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert not list(Path("temporary").glob("cql-*"))
     assert "E703: Spark did not start: java.net.BindException" in message(done.stdout)
     assert "Address already in use" in done.stdout and done.stderr == ""
 

@@ -145,9 +145,8 @@ def test_what_spark_does_not_read_is_told_before_anything_starts(spark: SparkSes
 # Which Python, and what it imports
 
 
-def context(python: str, master: str = "local[2]", **chosen: str) -> Any:
-    conf = SimpleNamespace(contains=lambda key: key in chosen)
-    return SimpleNamespace(pythonExec=python, environment={}, master=master, getConf=lambda: conf)
+def context(python: str, master: str = "local[2]") -> Any:
+    return SimpleNamespace(pythonExec=python, environment={}, master=master)
 
 
 def other_python(path: Path, says: str) -> str:

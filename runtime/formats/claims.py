@@ -55,7 +55,7 @@ def lock(path: Path) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         text = os.read(handle, 1 << 16).decode(errors="replace")
         os.close(handle)
         raise Held(text) from None

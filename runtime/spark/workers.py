@@ -29,7 +29,6 @@ _LOOK = (
     "import sys; from importlib.util import find_spec; "
     "print('%d.%d' % sys.version_info[:2], *(name for name in sys.argv[1:] if find_spec(name) is None))"
 )
-_CHOSEN = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _ONE_PROCESS = re.compile(r"local(\[.*\])?")
 _making = RLock()
 
@@ -60,7 +59,7 @@ def python_of(context: SparkContext) -> str:
     found = _problem(python, os.pathsep.join(filter(None, paths)))
     if found is None:
         return python
-    if sys.executable and "PYSPARK_PYTHON" not in os.environ and not any(map(context.getConf().contains, _CHOSEN)):
+    if sys.executable and "PYSPARK_PYTHON" not in os.environ:
         return sys.executable
     code, problem = found
     message = f"Spark starts '{python}' for its Python processes, and {problem}"
