@@ -122,7 +122,7 @@ FIXES = {
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
     Code.CHANGED_SOURCE: (
-        "Put the file back as it was: a micro-batch that is done again reads the same rows. New rows go into a new file."
+        "Put the file back as it was: a micro-batch that is done again reads the same rows. New rows go into new files."
     ),
     Code.OTHER_OWNER: (
         "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
