@@ -121,9 +121,6 @@ FIXES = {
         "give fewer answers for fewer rows and never other ones; for joins there are others. `shedding = 'auto'` takes "
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
-    Code.CHANGED_SOURCE: (
-        "Put the file back as it was: a micro-batch that is done again reads the same rows. New rows go into new files."
-    ),
     Code.OTHER_OWNER: (
         "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
         "checkpoint writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the "
@@ -161,7 +158,6 @@ ELSEWHERE = {
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
     Code.FORGOTTEN: "tests of the Python API",
-    Code.CHANGED_SOURCE: "tests of the readers",
     Code.OTHER_OWNER: "tests of the writers",
     Code.CANNOT_READ: "tests of sources on Spark",
     **dict.fromkeys(
