@@ -136,8 +136,8 @@ FIXES = {
     ),
     Code.NOT_STARTED: "The message has the reason that Spark gives: a port, memory, a setting.",
     Code.TOO_SLOW: (
-        "Give the machine less to do at once, or let Spark wait longer: `spark.python.authenticate.socketTimeout`. A "
-        "run with a checkpoint goes on where it stopped."
+        "Give the machine less to do at once. Spark waits ten seconds for such a process, and a run is started a dozen "
+        "times before it ends. One with a checkpoint goes on where it stopped."
     ),
     Code.PROCESS_ENDED: (
         "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on "

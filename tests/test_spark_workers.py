@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 from runtime.spark import workers
 from runtime.spark.run import SparkRun
 from runtime.spark.sent import Sent, folder_of_program
+from runtime.spark.streaming import MOST_STARTS, SparkQuery
 
 QUERY = "SELECT auction, SUM(slow(price)) AS total FROM bid [Range 3 Seconds] GROUP BY auction"
 BIDS = [{"auction": n % 3, "price": n, "at": n // 4} for n in range(40)]
@@ -80,6 +82,49 @@ def calls_until_it_fails(engine: cql.Engine) -> int:
 
 def test_an_error_of_the_user_ends_all_attempts_and_is_told_once(spark: SparkSession) -> None:
     assert calls_until_it_fails(cql.Engine(spark)) == calls_until_it_fails(cql.Engine(local=True))
+
+
+class SlowMachine:
+    """A frame and its writer; the queries that it starts fail a number of times, because a process comes too late."""
+
+    def __init__(self, failures: int) -> None:
+        self.writeStream = self
+        self.failures = failures
+        self.starts = 0
+
+    def foreachBatch(self, _: object) -> SlowMachine:
+        return self
+
+    option = queryName = lambda self, *_: self
+
+    def start(self) -> Any:
+        self.starts += 1
+        is_late = self.starts <= self.failures
+        error = RuntimeError("Python worker failed to connect back.") if is_late else None
+
+        def process_all() -> None:
+            if error is not None:
+                raise error
+
+        return SimpleNamespace(isActive=not is_late, exception=lambda: error, processAllAvailable=process_all)
+
+
+@pytest.mark.parametrize("wait", [SparkQuery.check, SparkQuery.process_available])
+def test_a_process_that_comes_too_late_is_waited_for(wait: Callable[[SparkQuery], object]) -> None:
+    machine = SlowMachine(failures=3)
+    query = SparkQuery(machine, lambda frame, number: None, Path("c"), "q")  # type: ignore[arg-type]
+    query.start()
+    while machine.starts < 4:
+        wait(query)
+    assert query.check() and machine.starts == 4
+    machine = SlowMachine(failures=100)
+    query = SparkQuery(machine, lambda frame, number: None, Path("c"), "q")  # type: ignore[arg-type]
+    query.start()
+    with pytest.raises(CqlError) as caught:
+        for _ in range(100):
+            wait(query)
+    assert caught.value.diagnostics[0].code.name == "TOO_SLOW" and caught.value.is_of_machine
+    assert machine.starts == MOST_STARTS
 
 
 # Checkpoints, and sources that Spark does not read

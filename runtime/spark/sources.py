@@ -573,8 +573,7 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
         r"Python worker failed to connect back",
         Code.TOO_SLOW,
         "a Python process of Spark did not start in time",
-        "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there. A "
-        "session waits longer that is made with spark.python.authenticate.socketTimeout",
+        "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there",
     ),
     (
         r"Python worker exited unexpectedly",

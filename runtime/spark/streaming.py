@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cql.errors import Code, CqlError
 from runtime.spark.amounts import amounts
 from runtime.spark.sources import translate
 
@@ -24,6 +26,10 @@ Deliver = Callable[[DataFrame, int], None]
 
 _QUIET_SECONDS = 0.5
 """For how long there has to be nothing to do until that is believed."""
+
+
+MOST_STARTS = 12
+"""How often a query is started before a machine is taken for too slow: that is two minutes."""
 
 
 class Stopping(Exception):
@@ -46,6 +52,8 @@ class SparkQuery:
         self._is_waiting = False
         """Whether a micro-batch that has done nothing yet waits for the query to be stopped."""
         self._done = 0
+        self._starts = 0
+        self._starting = Lock()
         self._query: StreamingQuery | None = None
         self._writer = (
             frame.writeStream.foreachBatch(self._run).option("checkpointLocation", f"file:{checkpoint}").queryName(name)
@@ -53,6 +61,7 @@ class SparkQuery:
 
     def start(self) -> None:
         """Start from where the checkpoint is."""
+        self._starts += 1
         self._query = self._writer.start()
 
     @property
@@ -91,8 +100,15 @@ class SparkQuery:
 
     def process_available(self) -> None:
         """Wait until everything that the sources have now is processed."""
-        with translated():
-            self._started.processAllAvailable()
+        while True:
+            query = self._started
+            try:
+                with translated():
+                    query.processAllAvailable()
+                return
+            except CqlError as error:
+                if not self._is_started_again(query, error):
+                    raise
 
     def process_current(self) -> None:
         """Wait until a micro-batch is done that was begun after this call, or it is seen that there is nothing to do.
@@ -134,10 +150,25 @@ class SparkQuery:
         if query.isActive:
             return True
         error = query.exception()
-        if error is not None:
-            with translated():
-                raise error
-        return False
+        if error is None:
+            return False
+        if self._is_started_again(query, error):
+            return True
+        with translated():
+            raise error
+
+    def _is_started_again(self, query: StreamingQuery, error: Exception) -> bool:
+        """Start again after a Python process came too late for Spark, which waits ten seconds; tell whether that is so.
+
+        Such a process is asked while a micro-batch is planned, so nothing has been done.
+        """
+        known = translate(error)
+        if known is None or known.diagnostics[0].code is not Code.TOO_SLOW:
+            return False
+        with self._starting:
+            if query is self._query and not self._is_stopping and self._starts < MOST_STARTS:
+                self.start()
+            return query is not self._query
 
     def amounts(self) -> list[float]:
         """Return what each source has for the micro-batch that is about to run."""
