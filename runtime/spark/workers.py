@@ -53,7 +53,7 @@ def own_workers(context: SparkContext) -> Iterator[None]:
 def python_of(context: SparkContext) -> str:
     """Return the Python for tasks: that of the session, or this one where nobody has chosen and that is of no use."""
     python = context.pythonExec
-    if shutil.which(python) == sys.executable or not is_one_process(context):
+    if _is_this(python) or not is_one_process(context):
         return python
     paths = (context.environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", ""))
     found = _problem(python, os.pathsep.join(filter(None, paths)))
@@ -64,6 +64,13 @@ def python_of(context: SparkContext) -> str:
     code, problem = found
     message = f"Spark starts '{python}' for its Python processes, and {problem}"
     raise fail(code, message, hint=f"set PYSPARK_PYTHON to '{sys.executable}' before the session is made")
+
+
+def _is_this(python: str) -> bool:
+    """Tell whether a Python is this one; those of virtual environments may all be links to one program."""
+    found = shutil.which(python)
+    ours = sys.executable
+    return found is not None and os.path.dirname(found) == os.path.dirname(ours) and os.path.samefile(found, ours)
 
 
 def is_one_process(context: SparkContext) -> bool:
