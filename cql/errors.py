@@ -72,6 +72,14 @@ class Code(Enum):
     OTHER_CHECKPOINT = ("E507", "a checkpoint that belongs to other queries, another version or a running network")
     FORGOTTEN = ("E508", "changes that are not kept any more")
     CHANGED_SOURCE = ("E509", "a file of a source that is gone or was changed before its rows were delivered, or after")
+    OTHER_OWNER = ("E511", "a place of results that belongs to another run, or that somebody has removed")
+    CANNOT_READ = ("E512", "a source that Spark cannot read as it is defined")
+    # What the program runs on
+    MISSING = ("E701", "something that is needed to run is not there")
+    VERSIONS = ("E702", "versions of Java, Python or Spark that do not go together")
+    NOT_STARTED = ("E703", "Spark did not start")
+    TOO_SLOW = ("E704", "a Python process of Spark that did not start in time")
+    PROCESS_ENDED = ("E705", "a Python process of Spark that ended while it worked")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property
@@ -113,6 +121,11 @@ class CqlError(Exception):
         """Return the text for people: place, code, message, the line, a caret and a hint."""
         source = self.source or Source("<text>", "")
         return "\n".join(render(diagnostic, source) for diagnostic in self.diagnostics)
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether what the program runs on is to blame, and not the user's text or data."""
+        return any(each.code.text.startswith("E7") for each in self.diagnostics)
 
     def within(self, source: Source) -> CqlError:
         """Return the same error, knowing the source that its spans point into."""

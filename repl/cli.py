@@ -32,6 +32,8 @@ _SETTING = re.compile(r"[^\W\d][\w.]*=")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and not sys.flags.safe_path:
+        _look_elsewhere()
     try:
         code = _run(arguments, is_whole_process=argv is None)
         sys.stdout.flush()
@@ -46,6 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return RUN_FAILED
 
 
+def _look_elsewhere() -> None:
+    """Import nothing from where Python looks first, the working directory or the folder of the program: data may lie
+    there. The packages of this program may, too, if they are not installed.
+    """
+    first = os.path.abspath(sys.path[0])
+    if os.path.isdir(first) and first != str(Path(__file__).absolute().parents[1]):
+        del sys.path[0]
+
+
 def _run(arguments: list[str], is_whole_process: bool) -> int:
     # A file name may hold bytes that the output's encoding has no character for.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -54,6 +65,7 @@ def _run(arguments: list[str], is_whole_process: bool) -> int:
     try:
         options = parser.parse_args(list(_one_setting_each(arguments)))
         settings = _settings(parser, options.set)
+        _check_kept(parser, options)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else WRONG_USAGE
     options.is_whole_process = is_whole_process
@@ -201,7 +213,7 @@ def _summary(catalog: Catalog) -> str:
 
 def _report(error: CqlError) -> int:
     complain(error.render())
-    return USER_ERROR
+    return RUN_FAILED if error.is_of_machine else USER_ERROR
 
 
 def _discard_output() -> None:
@@ -243,6 +255,13 @@ def _settings(parser: argparse.ArgumentParser, given: Sequence[str]) -> Settings
             advice = problem.advice()
             parser.error(f"--set {item}: {problem.message}" + (f" ({advice})" if advice else ""))
     return settings
+
+
+def _check_kept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Leave by way of the parser if the local engine is to keep a checkpoint."""
+    if getattr(options, "engine", "spark") == "local" and (options.checkpoint is not None or options.adopt):
+        given = "--checkpoint" if options.checkpoint is not None else "--adopt"
+        parser.error(f"{given}: the local engine does not keep checkpoints; leave it out, or run on Spark")
 
 
 class _Version(argparse.Action):

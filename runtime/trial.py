@@ -113,11 +113,11 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
 def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Rows]:
     if table.source is not None and table.source.format in READS:
         return open_source(table, catalog.settings.on_bad_row)
-    what = "nothing says where its rows come from"
+    code, what = Code.BAD_DEFINITION, "nothing says where its rows come from"
     if table.source is not None:
-        what = f"{table.source.format} has no first rows that could be read once more"
+        code, what = Code.NOT_AVAILABLE, f"{table.source.format} has no first rows that could be read once more"
     raise fail(
-        Code.NOT_AVAILABLE,
+        code,
         f"'{table.name}' cannot be tried: {what}",
         hint=f"TRY reads {one_of(sorted(READS))} files; to run the query as it is, register it and START",
     )

@@ -24,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv, json, parquet
 
+from runtime.formats.claims import NAME as OWNER
 from runtime.spark.tickets import committed, handed_out
 
 ROOT = Path(__file__).parent.parent
@@ -123,7 +124,7 @@ def results(out: Path) -> dict[str, Elements]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    return sorted(path for path in folder.iterdir() if path.name != OWNER)
 
 
 def _rows(tables: Iterable[pa.Table]) -> Elements:

@@ -121,6 +121,29 @@ FIXES = {
         "give fewer answers for fewer rows and never other ones; for joins there are others. `shedding = 'auto'` takes "
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
+    Code.OTHER_OWNER: (
+        "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
+        "checkpoint writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the "
+        "rules."
+    ),
+    Code.CANNOT_READ: (
+        "The message has Spark's own reason: an option that is missing, a driver that is not there, a format that can "
+        "be read as a relation but not followed as a stream."
+    ),
+    Code.MISSING: "Install what the message names; it says where it was looked for.",
+    Code.VERSIONS: (
+        "Use versions that go together: one Python for all of Spark's processes, and the PySpark of the session."
+    ),
+    Code.NOT_STARTED: "The message has the reason that Spark gives: a port, memory, a setting.",
+    Code.TOO_SLOW: (
+        "Give the machine less to do at once. Spark waits ten seconds for such a process, and a run is started a dozen "
+        "times before it ends. One with a checkpoint goes on where it stopped."
+    ),
+    Code.PROCESS_ENDED: (
+        "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on "
+        "where it stopped. Sessions that are made by `cql` try a task four times, as clusters do; in a session of "
+        "your own on one machine, the master `local[2, 4]` says so."
+    ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
@@ -135,7 +158,12 @@ ELSEWHERE = {
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
     Code.FORGOTTEN: "tests of the Python API",
-    Code.NOT_AVAILABLE: "tests of formats, and of starting Spark",
+    Code.OTHER_OWNER: "tests of the writers",
+    Code.CANNOT_READ: "tests of sources on Spark",
+    **dict.fromkeys(
+        (Code.MISSING, Code.VERSIONS, Code.NOT_STARTED, Code.TOO_SLOW, Code.PROCESS_ENDED), "tests of starting Spark"
+    ),
+    Code.NOT_AVAILABLE: "tests of formats",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

@@ -985,7 +985,7 @@ def occupied_by_a_file() -> None:
             "CANNOT_WRITE",
             "'o/x/part-00000.json' cannot be written: Not a ",
         ),
-        (None, query("kafka"), "NOT_AVAILABLE", "the local engine does not write the format kafka; it writes console,"),
+        (None, query("kafka"), "NOT_AVAILABLE", "this version does not write the format kafka, on Spark or in this"),
         (None, query("csv", pat="o"), "UNKNOWN_OPTION", "the format csv has no option 'pat'; did you mean path?"),
         (None, query("csv"), "BAD_DEFINITION", "the format csv needs the option 'path'; write csv OPTIONS (path '..')"),
         (None, query("parquet", path="o", compression="x"), "BAD_OPTION_VALUE", "the option 'compression' of parquet"),

@@ -311,7 +311,7 @@ def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_pat
     shell.sees("START runs queries on Spark")
     shell.is_asked()
     shell.enters("START;")
-    shell.sees("E901: Spark needs Java 17 or newer, and there is none in JAVA_HOME")
+    shell.sees("E701: Spark needs Java 17 or newer, and there is none in JAVA_HOME")
     shell.is_asked()
     shell.enters("\\i nowhere.cql")
     shell.sees("E501: there is no file 'nowhere.cql'")

@@ -330,7 +330,7 @@ def test_an_earlier_result_stays_if_a_run_fails(run: Any) -> None:
         ),
         (
             BID + "REGISTER QUERY q AS SELECT at FROM bid INTO kafka OPTIONS (topic 'x');",
-            "script.cql:2:40: E901: the local engine does not write",
+            "script.cql:2:40: E901: this version does not write",
         ),
         (
             BID + "REGISTER QUERY a AS SELECT at FROM bid INTO csv OPTIONS (path 'o');\n"

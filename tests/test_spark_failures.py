@@ -93,7 +93,7 @@ def message(told: str) -> str:
 
 def written(folder: str = "out") -> list[dict[str, Any]]:
     """Return the rows of the files of a result; all of them are complete."""
-    files = sorted(Path(folder).iterdir()) if Path(folder).exists() else []
+    files = sorted(Path(folder).glob("[!.]*"))
     assert all(re.fullmatch(r"part-\d+\.json", file.name) for file in files), files
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_other_queries_is_refused_or_adopted(made: None) -> None
 DAMAGES: list[tuple[str, Callable[[str], str], str]] = [
     (
         "network.json",
-        lambda text: text.replace('"version":1', '"version":99'),
+        lambda text: text.replace('"version":2', '"version":99'),
         "E507: the checkpoint 'c/integer' cannot be used: it was made by another version of this program "
         "(its format is 99)",
     ),
@@ -198,7 +198,7 @@ DAMAGES: list[tuple[str, Callable[[str], str], str]] = [
     ),
     (
         "network.json",
-        lambda text: '{"version": 1}',
+        lambda text: '{"version": 2}',
         "E507: the checkpoint 'c/integer' cannot be used: its file network.json cannot be read",
     ),
     (
@@ -285,20 +285,24 @@ def test_without_java_a_run_says_so() -> None:
     command = [sys.executable, "-m", "repl.cli", "run", "network.cql"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": "/none"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    told = "network.cql:1:1: E901: Spark needs Java 17 or newer, and there is none in JAVA_HOME, which is '/none'"
-    assert (done.returncode, done.stdout, message(done.stderr)) == (1, "", told)
+    told = "network.cql:1:1: E701: Spark needs Java 17 or newer, and there is none in JAVA_HOME, which is '/none'"
+    assert (done.returncode, done.stdout, message(done.stderr)) == (3, "", told)
 
 
-def test_a_port_that_somebody_has_is_told() -> None:
+def test_a_port_that_somebody_has_is_told_and_a_killed_run_leaves_no_log() -> None:
     program = (
-        "import sys\nfrom runtime.spark.session import local_session\nfrom cql import CqlError\n"
+        "import os, sys\nfrom runtime.spark.session import local_session\nfrom cql import CqlError\n"
         "try:\n    local_session({'spark.driver.port': sys.argv[1], 'spark.port.maxRetries': '0'})\n"
-        "except CqlError as error:\n    print(error.render())"
+        "except CqlError as error:\n    print(error.render(), flush=True)\n"
+        "os.kill(os.getpid(), 9)"
     )
+    Path("temporary").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(Path("temporary").absolute())}
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         command = [sys.executable, "-c", program, str(occupied.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert "E901: Spark did not start: java.net.BindException" in message(done.stdout)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert not list(Path("temporary").glob("cql-*"))
+    assert "E703: Spark did not start: java.net.BindException" in message(done.stdout)
     assert "Address already in use" in done.stdout and done.stderr == ""
 
 

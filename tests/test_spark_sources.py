@@ -378,19 +378,24 @@ def test_an_error_survives_as_a_part_of_other_errors() -> None:
         ("java.io.IOException: No space left on device", "CANNOT_WRITE", "Spark cannot write: No space left on device"),
         ("java.net.ConnectException: Connection refused", "NO_FILE", "a source cannot be reached"),
         ("terminated with exception: Option 'basePath' not found", "NO_FILE", "a file of a source has disappeared"),
-        ("Python worker failed to connect back.", "NOT_AVAILABLE", "a Python process of Spark did not start in time"),
+        ("Python worker failed to connect back.", "TOO_SLOW", "a Python process of Spark did not start in time"),
+        (
+            "SparkException: Python worker exited unexpectedly (crashed). Consider",
+            "PROCESS_ENDED",
+            "a Python process of Spark ended while it worked",
+        ),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update", "CANNOT_WRITE", "another run uses the same checkpoint"),
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] ..", "BAD_FILE", "the checkpoint was made by other queries"),
         ("[FAILED_READ_FILE.NO_HINT] ..", "BAD_FILE", "a file of a source is damaged, or its columns have changed"),
         (
             "loads(obj)\nModuleNotFoundError: No module named 'runtime'\n",
-            "NOT_AVAILABLE",
+            "MISSING",
             "the Python processes of Spark have no module 'runtime'",
         ),
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark "
             "cannot run with different minor versions.",
-            "NOT_AVAILABLE",
+            "VERSIONS",
             "Spark runs another Python than this one: Python in worker has different version: 3.12",
         ),
     ],

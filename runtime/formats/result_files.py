@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -159,6 +160,11 @@ class ParquetWriter(FileWriter):
 
     def _end(self) -> None:
         self._file.close()
+
+
+def parts_of(format_name: str) -> re.Pattern[str]:
+    """Return the names of the files of a result in its folder."""
+    return re.compile(rf"part-\d+(-\d+)?\.{format_name}")
 
 
 def result_file(result: Result, options: Options, path: Path) -> FileWriter:

@@ -50,6 +50,7 @@ from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.spark.telling import tell_complete, tell_order
+from runtime.spark.workers import own_workers
 from runtime.statistics import Figures
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
@@ -104,7 +105,7 @@ class Job:
             self._control.tell({"resumed": self._control.last()["ended"]})
         news = self._control.tell({"static": static.news}) if static.news else ""
         self._spark.conf.set("spark.sql.shuffle.partitions", str(record.buckets))
-        with translated():
+        with translated(), own_workers(self._spark.sparkContext):
             pieces = self._pieces(record.stages, definitions)
             record.save(self._folder)
             self._files.open()

@@ -45,6 +45,7 @@ from runtime.spark.sent import Sent
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
 from runtime.spark.streaming import SparkQuery, translated
+from runtime.spark.workers import own_workers
 from runtime.spark.written import WRITTEN, Writing, write_results
 from runtime.statistics import Figures
 
@@ -118,7 +119,7 @@ class NativeJob:
             self._work = InTasks(query, record.plan, source, definitions, self._delivery, self._files, order)
         else:
             self._work = InColumns(query, record.plan, source, definitions, self._delivery)
-        with translated():
+        with translated(), own_workers(self._spark.sparkContext):
             record.save(self._folder)
             self._files.open()
             self._query = SparkQuery(self._work.frame(), self._deliver, checkpoint, f"cql {query.name}")

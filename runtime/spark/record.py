@@ -26,7 +26,7 @@ from runtime.formats.result_files import write_atomically
 from runtime.fragments.layout import Layout
 from shedding.plans import compile_all, compile_registered, units_of_query
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _FILE = "network.json"
 

@@ -11,12 +11,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Concatenate, ParamSpec, Self, TextIO, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,6 +44,23 @@ from runtime.spark.progress import Counters
 from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def on_checkpoint(work: Callable[Concatenate[SparkRun, Given], Found]) -> Callable[Concatenate[SparkRun, Given], Found]:
+    """Let what goes wrong in some work be told as what it comes from, if the checkpoint has been removed."""
+
+    @wraps(work)
+    def told(run: SparkRun, *given: Given.args, **named: Given.kwargs) -> Found:
+        try:
+            return work(run, *given, **named)
+        except Exception:
+            run.check_checkpoint()
+            raise
+
+    return told
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,7 @@ class SparkRun:
 
     # Running
 
+    @on_checkpoint
     def start(self) -> None:
         """Start all jobs; results are delivered as they come."""
         for part in self._planned:
@@ -239,6 +258,7 @@ class SparkRun:
         self.close_instants()
         self.stop()
 
+    @on_checkpoint
     def close_instants(self) -> None:
         """Take what the sources have for all that there is: the last instants are closed and delivered.
 
@@ -247,6 +267,7 @@ class SparkRun:
         for job in self._jobs.values():
             job.close_instants(read_all=not self.is_endless)
 
+    @on_checkpoint
     def process_available(self) -> None:
         """Process what the sources have now; instants that are open stay open."""
         for job in self._jobs.values():
@@ -273,6 +294,7 @@ class SparkRun:
             check_sources(self._spark, own, change.record.plan.sources)
         return NextNetwork(definitions, parts, self._notes(parts))
 
+    @on_checkpoint
     def change(self, to: NextNetwork) -> None:
         """Go on with another set of queries.
 
@@ -283,10 +305,13 @@ class SparkRun:
         for part, planned in to.parts.items():
             if part in self._jobs:
                 self._jobs[part].stop()
+                self._deliveries[part].let_go([self._target(query, planned[1]) for query in planned[1].queries])
+        for part, planned in to.parts.items():
             self._planned[part] = planned
             self._open(part)
             self._start(part)
 
+    @on_checkpoint
     def refresh(self, table: str) -> None:
         """Read a static relation again: queries see the difference from the next instant on."""
         for part, job in self._jobs.items():
@@ -295,6 +320,7 @@ class SparkRun:
                 job.refresh(table)
                 self._start(part)
 
+    @on_checkpoint
     def push(self, table: str, rows: Rows) -> None:
         """Take rows of a table that has no source, and process them."""
         known = self._definitions.table(table)
@@ -311,6 +337,7 @@ class SparkRun:
         for job in jobs:
             job.process_available()
 
+    @on_checkpoint
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""
         for job in self._reading(table):
@@ -318,7 +345,17 @@ class SparkRun:
 
     def check(self) -> bool:
         """Tell whether a job is running; raises if one has failed."""
+        self.check_checkpoint()
         return bool(sum(job.check() for job in list(self._jobs.values())))
+
+    def check_checkpoint(self) -> None:
+        """Raise if somebody has removed the checkpoint."""
+        if not all(delivery.has_checkpoint() for delivery in self._deliveries.values()):
+            raise fail(
+                Code.OTHER_CHECKPOINT,
+                f"the checkpoint '{self._root}' has been removed while its queries run",
+                hint="put it back from a copy, or start from a new one",
+            )
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""
@@ -329,11 +366,13 @@ class SparkRun:
             time.sleep(0.1)
         return False
 
+    @on_checkpoint
     def stop(self) -> None:
         """Stop all jobs between two micro-batches."""
         for job in self._jobs.values():
             job.stop()
 
+    @on_checkpoint
     def finish(self) -> None:
         """Stop, and complete the results."""
         self.stop()

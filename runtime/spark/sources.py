@@ -42,8 +42,10 @@ from runtime.formats.paths import Place, is_remote
 from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
 from runtime.formats.values import Converted, decoded, from_text
 from runtime.fragments.lateness import Lateness
+from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket
+from runtime.spark.unreadable import cannot_read
 
 Table = StreamDef | RelationDef
 
@@ -261,7 +263,7 @@ def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, sou
     try:
         frame = opened.options(**options).load()
     except Exception as error:
-        raise translate(error) or error from error
+        raise translate(error) or cannot_read(table.name, source.format, error) from error
     return _with_place(frame) if source.format in _IN_FILES else frame
 
 
@@ -484,10 +486,15 @@ _CARRIED = re.compile(r'<cql-error (\{"diagnostics".*?\}) cql-error>')
 @contextmanager
 def carrying() -> Iterator[None]:
     """Turn errors for the user into such that `translate` reads from whatever Spark makes of them."""
+    attempt = Attempt()
+    if attempt.error:
+        raise TaskFailed(attempt.error)
     try:
         yield
     except CqlError as error:
-        raise TaskFailed(carried(error)) from None
+        text = carried(error)
+        attempt.fails_with(text)
+        raise TaskFailed(text) from None
 
 
 def carried(error: CqlError) -> str:
@@ -558,19 +565,26 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
     ),
     (
         r"ModuleNotFoundError: No module named '(?P<what>[^']+)'",
-        Code.NOT_AVAILABLE,
+        Code.MISSING,
         "the Python processes of Spark have no module '{what}'",
         "ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
     ),
     (
         r"Python worker failed to connect back",
-        Code.NOT_AVAILABLE,
+        Code.TOO_SLOW,
         "a Python process of Spark did not start in time",
         "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there",
     ),
     (
+        r"Python worker exited unexpectedly",
+        Code.PROCESS_ENDED,
+        "a Python process of Spark ended while it worked",
+        "it may have been killed for want of memory; a run with a checkpoint goes on from there. A session of one "
+        "machine tries a task again if its master says so: local[2, 4]",
+    ),
+    (
         r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker .*?), PySpark",
-        Code.NOT_AVAILABLE,
+        Code.VERSIONS,
         "Spark runs another Python than this one: {what}",
         "set PYSPARK_PYTHON to a Python of this version that all machines have",
     ),

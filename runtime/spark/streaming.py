@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cql.errors import Code, CqlError
 from runtime.spark.amounts import amounts
 from runtime.spark.sources import translate
 
@@ -25,8 +28,19 @@ _QUIET_SECONDS = 0.5
 """For how long there has to be nothing to do until that is believed."""
 
 
+MOST_STARTS = 12
+"""How often a query is started before a machine is taken for too slow: that is two minutes."""
+
+
 class Stopping(Exception):
-    """Ends a micro-batch that has done nothing yet, because the query is to stop."""
+    """Ends a micro-batch that has done nothing yet, because Spark stops the query.
+
+    Spark looks for these words in what a function raises, to see that nothing has failed. They are all that it gets:
+    in a text with Java's whole trace, its pattern does not come to an end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling: java.lang.InterruptedException")
 
 
 class SparkQuery:
@@ -35,7 +49,11 @@ class SparkQuery:
     def __init__(self, frame: DataFrame, deliver: Deliver, checkpoint: Path, name: str) -> None:
         self._deliver = deliver
         self._is_stopping = False
+        self._is_waiting = False
+        """Whether a micro-batch that has done nothing yet waits for the query to be stopped."""
         self._done = 0
+        self._starts = 0
+        self._starting = Lock()
         self._query: StreamingQuery | None = None
         self._writer = (
             frame.writeStream.foreachBatch(self._run).option("checkpointLocation", f"file:{checkpoint}").queryName(name)
@@ -43,6 +61,7 @@ class SparkQuery:
 
     def start(self) -> None:
         """Start from where the checkpoint is."""
+        self._starts += 1
         self._query = self._writer.start()
 
     @property
@@ -55,7 +74,7 @@ class SparkQuery:
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with each micro-batch, before it is computed."""
         if self._is_stopping:
-            raise Stopping
+            self._wait_to_be_stopped(frame)
         self._deliver(frame, batch_id)
         self._done += 1
 
@@ -69,10 +88,27 @@ class SparkQuery:
         made = session._jsparkSession.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False)
         return DataFrame(made, session)
 
+    def _wait_to_be_stopped(self, frame: DataFrame) -> None:
+        """Wait, in Spark's thread of the query, until Spark interrupts that."""
+        self._is_waiting = True
+        jvm = frame.sparkSession._jvm
+        assert jvm is not None, "there is a session"
+        with suppress(Py4JJavaError):
+            while self._started.isActive:
+                jvm.java.lang.Thread.sleep(100)
+        raise Stopping
+
     def process_available(self) -> None:
         """Wait until everything that the sources have now is processed."""
-        with translated():
-            self._started.processAllAvailable()
+        while True:
+            query = self._started
+            try:
+                with translated():
+                    query.processAllAvailable()
+                return
+            except CqlError as error:
+                if not self._is_started_again(query, error):
+                    raise
 
     def process_current(self) -> None:
         """Wait until a micro-batch is done that was begun after this call, or it is seen that there is nothing to do.
@@ -97,7 +133,7 @@ class SparkQuery:
     def stop(self) -> None:
         """Stop between two micro-batches: the one that is running is completed."""
         self.stop_after_this()
-        while self._started.isActive and self._started.status["isTriggerActive"]:
+        while self._started.isActive and self._started.status["isTriggerActive"] and not self._is_waiting:
             time.sleep(0.01)
         self.abort()
 
@@ -114,10 +150,25 @@ class SparkQuery:
         if query.isActive:
             return True
         error = query.exception()
-        if error is not None and not (self._is_stopping and Stopping.__name__ in str(error)):
-            with translated():
-                raise error
-        return False
+        if error is None:
+            return False
+        if self._is_started_again(query, error):
+            return True
+        with translated():
+            raise error
+
+    def _is_started_again(self, query: StreamingQuery, error: Exception) -> bool:
+        """Start again after a Python process came too late for Spark, which waits ten seconds; tell whether that is so.
+
+        Such a process is asked while a micro-batch is planned, so nothing has been done.
+        """
+        known = translate(error)
+        if known is None or known.diagnostics[0].code is not Code.TOO_SLOW:
+            return False
+        with self._starting:
+            if query is self._query and not self._is_stopping and self._starts < MOST_STARTS:
+                self.start()
+            return query is not self._query
 
     def amounts(self) -> list[float]:
         """Return what each source has for the micro-batch that is about to run."""
