@@ -35,8 +35,12 @@ def with_files(
     folder: Path,
     rng: Random,
     sizes: Sequence[int] = (1, 3, 8, 100),
+    together: Sequence[int] = (1, 3),
 ) -> Catalog:
-    """Return a catalog whose tables are read from files with some data, each file of one of the sizes."""
+    """Return a catalog whose tables are read from files with some data, each file of one of the sizes.
+
+    A micro-batch has one of the numbers of files that are read `together`.
+    """
     made = catalog.model_copy(deep=True)
     for kind in (made.streams, made.relations):
         for key, table in list(kind.items()):
@@ -44,8 +48,8 @@ def with_files(
                 path = folder / table.name
                 _write(table, data[table.name], path, rng, sizes)
                 form = "parquet" if _has_names(table) else "csv"
-                pace = rng.choice(({"maxFilesPerTrigger": "1"}, {"maxFilesPerTrigger": "3"}))
-                source = External(format=form, options={"path": str(path), **pace})
+                options = {"path": str(path), "maxFilesPerTrigger": str(rng.choice(together))}
+                source = External(format=form, options=options)
                 kind[key] = table.model_copy(update={"source": source})  # type: ignore[assignment]
     return made
 

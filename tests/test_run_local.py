@@ -260,8 +260,8 @@ def test_a_table_is_read_once_even_if_nothing_is_shared(monkeypatch: pytest.Monk
     opened: list[str] = []
     original = SourceReader.__init__
 
-    def counting(self: SourceReader, files: list[Path], *rest: Any) -> None:
-        opened.extend(map(str, files))
+    def counting(self: SourceReader, files: list[SourceFile], *rest: Any) -> None:
+        opened.extend(file.path for file in files)
         original(self, files, *rest)
 
     monkeypatch.setattr(SourceReader, "__init__", counting)
