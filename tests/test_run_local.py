@@ -24,6 +24,7 @@ from planner.network import compile_definition
 from planner.plan import compile_query
 from repl import cli
 from runtime.formats import Rows, SourceReader
+from runtime.formats.file_log import SourceFile
 from runtime.formats.results import Writer
 from runtime.local import LocalRun, by_clock
 from runtime.scheduling import POLICIES
