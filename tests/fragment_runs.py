@@ -1,8 +1,8 @@
 """Runs plans as fragments and buckets without Spark: what a cluster would do, in one process.
 
 Micro-batches are cut at random; pieces go through the stages as they would through Spark's stateful operators; workers
-have any scheduling policy, are thrown away at random and made again from what they saved, through bytes. Now and then those who read know how far
-edges are complete, and combine rows.
+have any scheduling policy, are thrown away at random and made again from what they saved, through bytes. Now and then
+those who read know how far edges are complete, and combine rows.
 """
 
 from __future__ import annotations
