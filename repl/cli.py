@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
 
+COMMAND = "<command>"
+"""How errors call the text that `cql run -c` is given."""
+
 _SETTING = re.compile(r"[^\W\d][\w.]*=")
 
 
@@ -102,9 +105,10 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
     """Check a whole script, then answer its questions and run its queries in order."""
-    source = Source(shown_name(options.file), "")
+    source = Source(COMMAND if options.file is None else shown_name(options.file), options.text or "")
     try:
-        source = read_source(options.file)
+        if options.file is not None:
+            source = read_source(options.file)
         session = Session(Catalog(settings=settings))
         outcomes = session.run(source.text, source.name)
         script = Script(_run_options(options), Display(to_stderr=options.output == "jsonl"))
@@ -280,9 +284,9 @@ class _Version(argparse.Action):
     """Prints the version; it is looked up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
-        from importlib import metadata
+        import cql
 
-        print(f"cql {metadata.version('cql-on-spark')}")
+        print(f"cql {cql.__version__}")
         parser.exit()
 
 
@@ -344,7 +348,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("file", metavar="FILE", help="the script")
+    script = run.add_mutually_exclusive_group(required=True)
+    script.add_argument("file", metavar="FILE", nargs="?", help="the script")
+    script.add_argument("-c", "--command", dest="text", metavar="TEXT", help="statements to run, instead of a FILE")
     _add_run_options(run)
 
 
