@@ -92,7 +92,8 @@ class _Completer(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         for each in candidates(document.text_before_cursor, document.text_after_cursor, self._catalog()):
-            yield Completion(each.text, -each.length, display_meta=each.what)
+            shown, what = visible(each.text), visible(each.what)
+            yield Completion(each.text, -each.length, display=shown, display_meta=what)
 
 
 def _keys() -> KeyBindings:
