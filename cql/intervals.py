@@ -139,4 +139,4 @@ def duration_text(ticks: int, time: TimeDomain | None) -> str:
     length = ticks * (time or TimeDomain.INTEGER).microseconds_per_tick
     unit = next(unit for unit in reversed(Unit) if length % unit.value == 0) if length else Unit.SECOND
     amount = length // unit.value
-    return f"{amount:,} {unit.name.lower()}{'' if amount == 1 else 's'}"
+    return f"{amount:,} {unit.name.lower()}{'' if abs(amount) == 1 else 's'}"

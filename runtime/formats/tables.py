@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, duration_text
 from cql.visible import OBEYED_BYTES, visible
 from runtime.batch import ChangeBatch, concat
 from runtime.formats.results import Result, Writer
@@ -136,10 +136,16 @@ def table_text(table: pa.Table, null: str = "NULL") -> str:
 
 def shown_texts(column: pa.Array, null: str = "NULL") -> pa.Array:
     """Return values as they are shown to people."""
+    if pa.types.is_duration(column.type):
+        return by_distinct(column.view(pa.int64()), _interval_text).fill_null(null)
     texts = plain_texts(column)
     if pa.types.is_string(column.type):
         texts = escaped(texts, OBEYED_BYTES, visible)
     return texts.fill_null(null)
+
+
+def _interval_text(microseconds: int) -> str:
+    return duration_text(microseconds, TimeDomain.TIMESTAMP)
 
 
 def _width(column: pa.Array) -> int:

@@ -9,7 +9,7 @@ looked at by distinct value, all others as a whole.
 | DOUBLE | a number; `"NaN"`, `"Infinity"`, `"-Infinity"` | the same without quotes |
 | DECIMAL | a number, with its whole scale | the same |
 | TIMESTAMP | `"2026-01-31T12:00:00.500000Z"` | the same without quotes |
-| INTERVAL | the number of its microseconds | the same |
+| INTERVAL | the number of its microseconds | the same; in tables for people, in words |
 """
 
 from __future__ import annotations
