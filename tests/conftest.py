@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import gc
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -47,16 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEEN] = {}
-    _start_quickly()
+    # JVMs of tests live too short for more than one compiler.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     if config.getoption("--update-golden") and config.getoption("numprocesses", None):
         raise pytest.UsageError("one process writes the golden files: `make golden`")
-
-
-def _start_quickly() -> None:
-    """Let processes that tests start, and they start many, find compiled code, and spend little on compiling more."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.hookimpl(tryfirst=True)
