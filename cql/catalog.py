@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    field_serializer,
     model_validator,
 )
 
@@ -26,6 +27,7 @@ from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.functions.user import UserAggregate, UserFunction, make_aggregate, make_function
 from cql.intervals import TimeDomain
+from cql.secrets import shown_options
 from cql.settings import Settings
 from cql.source import NO_SPAN, Span
 from cql.types import DataType, parse_type
@@ -40,7 +42,7 @@ TypeField = Annotated[
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 class ColumnModel(_Model):
@@ -54,6 +56,13 @@ class External(_Model):
 
     format: str
     options: dict[str, str] = Field(default_factory=dict)
+
+    @field_serializer("options")
+    def _without_secrets(self, options: dict[str, str]) -> dict[str, str]:
+        return shown_options(options)
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        yield from (("format", self.format), ("options", shown_options(self.options)))
 
 
 class StreamDef(_Model):
@@ -165,7 +174,7 @@ class Catalog(BaseModel):
     ['s']
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     version: int = FORMAT_VERSION
     streams: dict[str, StreamDef] = Field(default_factory=dict)
@@ -393,12 +402,16 @@ class Catalog(BaseModel):
     # To JSON and back
 
     def to_json(self) -> str:
-        """Return the catalog as JSON; functions go as the place of their code."""
+        """Return the catalog as JSON; functions go as the place of their code, and secrets of options as `***`."""
         return self.model_dump_json(indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Catalog:
-        """Load a catalog; views and queries are bound again."""
+    def from_json(cls, text: str, *, trusted: bool = False) -> Catalog:
+        """Load a catalog; views and queries are bound again.
+
+        Its functions are Python code that is named in the text, and imported. One that has any is refused unless
+        who wrote it is `trusted`.
+        """
         from cql.binder import rebind
 
         try:
@@ -411,6 +424,16 @@ class Catalog(BaseModel):
                 f"this catalog has format version {catalog.version}",
                 hint=f"this program reads version {FORMAT_VERSION}",
             )
+        coded = (*catalog.functions.values(), *catalog.aggregates.values())
+        if coded and not trusted:
+            named = ", ".join(f"{each.name} at {each.location}" for each in coded)
+            raise fail(
+                Code.NOT_TRUSTED,
+                f"this catalog names code to import: {named}",
+                hint="if you trust who wrote it: Catalog.from_json(text, trusted=True)",
+            )
+        for each in coded:
+            each.trust()
         rebind(catalog)
         return catalog
 

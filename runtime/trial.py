@@ -14,6 +14,7 @@ from typing import TextIO
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, fail, one_of
+from cql.visible import visible
 from planner import operators as op
 from planner.network import compile_definition
 from runtime.batch import ChangeBatch, concat
@@ -49,7 +50,7 @@ class Trial:
         if self.changes is not None:
             writer.write(self.changes.slice(0, MOST_SHOWN))
         writer.close()
-        out.writelines(f"{note}\n" for note in self._notes(count))
+        out.writelines(f"{visible(note)}\n" for note in self._notes(count))
 
     def text(self) -> str:
         """Return what `print` prints."""

@@ -124,6 +124,8 @@ def results(out: Path) -> dict[str, Elements]:
 
 
 def _parts(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
     return sorted(path for path in folder.iterdir() if path.name != OWNER)
 
 

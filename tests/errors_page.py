@@ -89,6 +89,10 @@ FIXES = {
         "FROM (SELECT .., ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n FROM ..) WHERE n <= 3`."
     ),
     Code.BAD_DEFINITION: "Add what the definition lacks.",
+    Code.NOT_TRUSTED: (
+        "Code that is imported can do anything. If you trust who wrote the catalog: "
+        "`cql.Catalog.from_json(text, trusted=True)`."
+    ),
     Code.CANNOT_DECORRELATE: "Write the subquery as a join with the query around it.",
     Code.CANNOT_PLAN: "Write the query in another way; the message says which part of it has no plan.",
     Code.UNBOUNDED_STATE: "Put windows on the streams, or allow such state: `SET unbounded_state = allow`.",
@@ -148,6 +152,7 @@ FIXES = {
 }
 
 ELSEWHERE = {
+    Code.NOT_TRUSTED: "tests of the catalog",
     Code.CANNOT_DECORRELATE: "tests of the planner",
     Code.CANNOT_PLAN: "tests of the planner",
     Code.UNBOUNDED_STATE: "tests of the planner",

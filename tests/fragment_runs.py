@@ -1,8 +1,8 @@
 """Runs plans as fragments and buckets without Spark: what a cluster would do, in one process.
 
 Micro-batches are cut at random; pieces go through the stages as they would through Spark's stateful operators; workers
-are thrown away at random and made again from what they saved, through bytes. Now and then those who read know how far
-edges are complete, and combine rows.
+have any scheduling policy, are thrown away at random and made again from what they saved, through bytes. Now and then
+those who read know how far edges are complete, and combine rows.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from runtime.fragments.reading import FeedReader
 from runtime.fragments.schedules import DecidedSchedules
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
+from runtime.scheduling import POLICIES
 from shedding.budgets import Budgets
 from shedding.choices import Choices
 from tests.definition.evaluator import Element, Result
@@ -94,7 +95,7 @@ class Cluster:
         return sent
 
     def _made_worker(self, place: Place) -> Worker:
-        worker = Worker(self.layout, *place, *self._made, check=True)
+        worker = Worker(self.layout, *place, *self._made, policy=self._rng.choice(POLICIES), check=True)
         if place in self._positions:
             chunks: dict[str, pa.RecordBatch] = {n: bytes_batch(b) for n, b in self._chunks[place].items()}
             for unused in load_worker(worker, chunks, self._positions[place]):

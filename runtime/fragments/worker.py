@@ -74,6 +74,7 @@ class Worker:
         functions: Mapping[str, Any],
         static: Static,
         *,
+        policy: str = "chain",
         check: bool = False,
     ) -> None:
         self.layout = layout
@@ -96,6 +97,7 @@ class Worker:
         self.executor = Executor(
             fragment_plan(layout, fragment),
             functions,
+            policy=policy,
             check=check,
             clock=self.clock,
             query_sources=sources_of_queries(layout.plan),

@@ -77,7 +77,7 @@ def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Do
     if done is not None:
         return done
     _, fragment, bucket = name
-    worker = Worker(task.layout, fragment, bucket, task.functions, task.static)
+    worker = Worker(task.layout, fragment, bucket, task.functions, task.static, policy=task.policy)
     if position is not None:
         state.fill(worker, position)
     with carrying():

@@ -245,7 +245,8 @@ class Job:
         catalog = definitions.catalog
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
-        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}"
+        policy = catalog.settings.scheduler
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{policy}"
         return Task(
             network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
             layout=layout,
@@ -254,6 +255,7 @@ class Job:
             places=dict(definitions.places),
             static=static,
             labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
+            policy=policy,
         )
 
     def _pieces(self, stages: int, definitions: Definitions) -> DataFrame:

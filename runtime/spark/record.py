@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
+from cql.secrets import shown_options
 from cql.service import service_level
 from planner import operators as op
 from planner.network import compile_definition
@@ -167,7 +168,7 @@ def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
     """
     where: object = None
     if table.source is not None:
-        options = {key.casefold(): text for key, text in table.source.options.items()}
+        options = {key.casefold(): text for key, text in shown_options(table.source.options).items()}
         where = [table.source.format, options.get("path") or sorted(options.items())]
     digest = hashlib.sha256(json.dumps([table.name.casefold(), where]).encode()).hexdigest()
     again = f"_{epoch}" if epoch and isinstance(table, RelationDef) else ""
