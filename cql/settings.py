@@ -49,6 +49,11 @@ class Settings(BaseModel):
         description="a run ends when all files that are there have been read (drain), or goes on, on Spark, with files "
         "that come into folders later (follow)",
     )
+    end: Literal["open", "close"] = Field(
+        "open",
+        description="a run over sources that end stops at the last instant of each query's inputs, and windows with a "
+        "slide that end later stay open (open), or goes on until these have ended (close)",
+    )
     paths_from: Literal["working_directory", "script"] = Field(
         "working_directory",
         description="where relative paths of files start: at the working directory, or at the folder of the script "

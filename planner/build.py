@@ -59,8 +59,8 @@ class Builder:
     _keeps_order: bool = False
     _timed: tuple[bound.StreamScan | bound.RelationScan, ...] = ()
 
-    def output(self, query: str, plan: Rel) -> op.Operator:
-        """Build a query's plan and return its output operator."""
+    def output(self, query: str, plan: Rel, slides: tuple[int, ...] = ()) -> op.Operator:
+        """Build a query's plan and return its output operator; `slides` are those of the query as it was written."""
         self._timed = tuple(scan for scan in bound.scans(plan) if scan.domain is not None)
         built = self.build(plan, None)
         made = self._add(
@@ -69,6 +69,7 @@ class Builder:
             [c.model_copy(update={"name": f.name}) for c, f in zip(built.operator.columns, plan.schema, strict=True)],
             plan.is_stream,
             query=query,
+            slides=slides,
         )
         return made
 

@@ -349,10 +349,11 @@ class Hold(Operator):
 
 
 class Output(Operator):
-    """The result of a registered query, under its column names."""
+    """The result of a registered query, under its column names; `slides` are those of its windows."""
 
     kind: Literal["output"] = "output"
     query: str
+    slides: tuple[int, ...] = ()
 
 
 AnyOperator = Annotated[
@@ -424,7 +425,7 @@ def join_type(kind: JoinType) -> type[Operator]:
 
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
-    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula"})
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula", "slides"})
     for name in ("begins", "epoch"):
         if not content.get(name):
             content.pop(name, None)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
-from runtime.clock import SourceClock, clock_of, sources_of_queries
+from runtime.clock import SourceClock, clock_of
 from runtime.failures import UserFunctionFailed
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
@@ -42,8 +42,8 @@ class Executor:
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are, and `query_sources` names the sources of the clock that each query is about. `schedules` that are given
-    are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
+    they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have ended.
+    `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
     many `buckets`, which share the memory that joins may use.
     """
 
@@ -56,7 +56,7 @@ class Executor:
         chunk_rows: int = CHUNK_ROWS,
         check: bool = False,
         clock: SourceClock | None = None,
-        query_sources: Mapping[str, Sequence[str]] | None = None,
+        closes_windows: bool = False,
         schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
         bucket: int = 0,
@@ -67,7 +67,7 @@ class Executor:
         self._check = check
         self._types = {each.id: tuple(arrow_type(c.type) for c in each.columns) for each in plan.operators}
         self._keeps_clock = clock is None
-        self.clock = clock_of(plan) if clock is None else clock
+        self.clock = clock_of(plan, closes_windows) if clock is None else clock
         self._static: dict[str, ChangeBatch] = {}
         self.stores, self.stubs = make_stubs(plan, self._types)
         self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
@@ -101,7 +101,6 @@ class Executor:
         self._waiting: dict[str, Ready] = {}
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
         self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
-        self._query_sources = sources_of_queries(plan) if query_sources is None else query_sources
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0
@@ -251,7 +250,7 @@ class Executor:
         output = self.plan.output(query)
         if self._rstreams:
             self.clock.forget_before(min(each.spoken_until for each in self._rstreams))
-        last = self.clock.last_instant(self._query_sources[output.query])
+        last = self.clock.last_instant(output.query)
         batch = self._results[output.query].take(self._types[output.id])
         if not len(batch) or int(batch.start[-1]) <= last:
             return batch

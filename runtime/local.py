@@ -29,7 +29,6 @@ from cql.source import NO_SPAN, Span
 from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
-from runtime.clock import sources_of_queries
 from runtime.executor import Executor
 from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
@@ -43,6 +42,7 @@ from runtime.operators.evicting import pairs_of
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
+from runtime.unended import unended_text
 from shedding.plans import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
@@ -208,9 +208,9 @@ class _Part:
         work = executor.statistics.operators
         complete, clock = executor.complete_until(), executor.clock
         spans: dict[str, tuple[int, int]] = {}
-        for name, sources in sources_of_queries(executor.plan).items():
-            firsts = [first for source in sources if (first := clock.sources[source].first) is not None]
-            last = min(complete[name] - 1, clock.last_instant(sources))
+        for name, query in clock.queries.items():
+            firsts = [first for source in query.sources if (first := clock.sources[source].first) is not None]
+            last = min(complete[name] - 1, clock.last_instant(name))
             if firsts and last >= min(firsts):
                 spans[name] = min(firsts), last
         own = [query for query in queries if query.name in executor.plan.queries]
@@ -267,11 +267,13 @@ class LocalRun:
         self._data = data
         self._live = live
         self._places = places
+        self._check_files_end()
         compiled = self._compiled()
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
-        self._parts = [_Part(Executor(plan, functions, policy=policy)) for plan in plans]
+        closes = catalog.settings.end == "close"
+        self._parts = [_Part(Executor(plan, functions, policy=policy, closes_windows=closes)) for plan in plans]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 
@@ -344,7 +346,6 @@ class LocalRun:
 
     def begin(self) -> None:
         """Read what can be read before rows are pushed."""
-        self._check_files_end()
         self.drain()
 
     def process_available(self) -> None:
@@ -358,7 +359,6 @@ class LocalRun:
 
     def run_to_the_end(self) -> None:
         """Read all sources to their ends; there are none without an end here."""
-        self._check_files_end()
         self.drain()
 
     def _check_files_end(self) -> None:
@@ -508,9 +508,11 @@ class LocalRun:
             return [loss for part in self._parts for loss in part.losses(self._definitions.values())]
 
     def losses(self) -> list[str]:
-        """Return a line for each table of which rows were left out."""
+        """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         feeds = self._feeds.values()
-        return [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
+        lost = [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
+        unended = [found for part in self._parts for found in part.executor.clock.unended().items()]
+        return lost + [line for query, rows in unended for line in unended_text(query, rows)]
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -58,6 +58,8 @@ class Layout:
     buckets: int = 2
     delays: Mapping[str, int] = field(default_factory=dict)
     """How late elements of a source may come, in ticks, by the id of the source."""
+    closes_windows: bool = False
+    """Whether time passes at the end until windows that have begun have ended."""
 
     @cached_property
     def fragments(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from runtime.agenda import Agenda
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
-from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
+from runtime.clock import SourceClock, SourceTime, clock_of
 from runtime.executor import Executor
 from runtime.fragments.combining import combinations, unpack_combined
 from runtime.fragments.lateness import Span, overtaken
@@ -79,7 +79,7 @@ class Worker:
         self.layout = layout
         self.fragment = fragment
         self.bucket = bucket
-        self.clock: SourceClock = clock_of(layout.plan)
+        self.clock: SourceClock = clock_of(layout.plan, layout.closes_windows)
         self.read: dict[str, int] = defaultdict(int)
         self.skipped: dict[str, int] = defaultdict(int)
         self.late: dict[str, int] = defaultdict(int)
@@ -98,7 +98,6 @@ class Worker:
             functions,
             check=check,
             clock=self.clock,
-            query_sources=sources_of_queries(layout.plan),
             taps={edge.producer for edge, _ in self._exits},
             bucket=bucket,
             buckets=layout.bucket_count(fragment),
@@ -202,6 +201,7 @@ class Worker:
             source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
         source.first = values["first"] if source.first is None else min(source.first, values["first"])
         source.last = values["last"] if source.last is None else max(source.last, values["last"])
+        source.unended.note(values["unended"])
         if source.is_watched:
             source.recent.append(instants)
 
@@ -367,6 +367,7 @@ class Worker:
             "first": min((each.first for each in self.clock.sources.values() if each.first is not None), default=None),
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),
+            "unended": self.clock.unended(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
             "held": self._state_held(),

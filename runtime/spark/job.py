@@ -52,6 +52,7 @@ from runtime.spark.task import Task
 from runtime.spark.telling import tell_complete, tell_order
 from runtime.spark.tickets import Tickets, Watch
 from runtime.statistics import Figures
+from runtime.unended import unended_text
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
 
@@ -252,17 +253,19 @@ class Job:
         )
 
     def losses(self) -> list[str]:
-        """Return a line for each table of which rows came too late or could not be read."""
+        """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         progress = self.progress()
         tables = progress.rows_in
         lost = [line for each in tables for line in losses_text(each, progress.late[each], progress.skipped[each])]
-        return self._said + lost
+        unended = [line for query, rows in self.counters.unended.items() for line in unended_text(query, rows)]
+        return self._said + lost + unended
 
     # The Spark query
 
     def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
-        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, record.plan.sources))
         catalog = definitions.catalog
+        delays = delays_of(catalog, record.plan.sources)
+        layout = Layout(record.plan, record.buckets, delays, catalog.settings.end == "close")
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
         content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}"

@@ -46,6 +46,8 @@ class Counters:
         self._closed: dict[str, int] = {}
         self._until: dict[str, int] = {}
         """Of each query, the instant before which its results are complete."""
+        self.unended: dict[str, dict[str, int]] = {}
+        """Of queries that have come to their ends, the rows of each table in windows that did not end."""
         self.first: int | None = None
         """The first instant that was read."""
         self.told = ""
@@ -57,6 +59,7 @@ class Counters:
             self._plan = plan
             self._until = {query: until for query, until in self._until.items() if query in plan.queries}
             self._closed = {}
+            self.unended = {}
             self._table_of = {source.feed: source.table for source in plan.sources}
             self._clock = next((source.time for source in plan.sources if source.time is not None), None)
             self._keeping = [each.id for each in (*plan.operators, *plan.stores)]
@@ -104,6 +107,7 @@ class Counters:
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
+        self.unended |= values["unended"]
         if values.get("first") is not None:
             self.first = min(values["first"] if self.first is None else self.first, values["first"])
         if values["newest"] is not None:
