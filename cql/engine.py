@@ -96,6 +96,8 @@ class Engine:
         self._frames: dict[str, tuple[StreamDef | RelationDef, DataFrame]] = {}
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._handings: dict[str, Handing] = {}
+        self._pushed_until: dict[str, int] = {}
+        """The latest instant that was pushed into each table since the start."""
         self._temporary: Path | None = None
         self._lease: Lease | None = None
         self.notes: list[str] = []
@@ -276,7 +278,7 @@ class Engine:
         trial = Session(self.catalog.copy_for_trial())
         statement = f"CREATE {kind} {_quoted(name)} ({columns}){clause}"
         trial.run(statement, f"<{name}>")
-        rows = rows_of(_table(trial.catalog, name), found)
+        rows = rows_of(trial.catalog.as_read(name), found)
         self._session.run(statement, f"<{name}>")
         self._data[name.casefold()] = _table(self.catalog, name), rows
 
@@ -306,6 +308,7 @@ class Engine:
             raise fail(Code.BAD_DEFINITION, "the engine is running", hint="stop() it first")
         if self._run is not None and self._checkpoint is None:
             self._handings = {}
+        self._pushed_until = {}
         self._run = run = self._local_run() if self._is_local else self._spark_run()
         self._is_running = True
         self.notes = list(run.notes)
@@ -354,10 +357,14 @@ class Engine:
 
         The engine is started if it has not been.
         """
+        from runtime.batch import BEGINNING
         from runtime.memory import rows_of
 
         run = self._waiting_run()
-        taken = rows_of(_table(self.catalog, name), rows)
+        table, key = self.catalog.as_read(_table(self.catalog, name).name), name.casefold()
+        taken = rows_of(table, rows, self._pushed_until.get(key))
+        if len(taken):
+            self._pushed_until[key] = max(int(taken.instants.max()), self._pushed_until.get(key, BEGINNING))
         self._guarded(lambda: run.push(name, taken))
 
     def heartbeat(self, name: str, instant: int | str | datetime.datetime) -> None:

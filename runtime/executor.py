@@ -42,9 +42,9 @@ class Executor:
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have ended.
-    `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
-    many `buckets`, which share the memory that joins may use.
+    they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have
+    ended. `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken
+    as it is. It is one `bucket` of so many `buckets`, which share the memory that joins may use.
     """
 
     def __init__(

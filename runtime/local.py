@@ -299,8 +299,7 @@ class LocalRun:
         return feeds
 
     def _opened_feed(self, key: str) -> Feed:
-        table = self._catalog.table(key)
-        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        table = self._catalog.as_read(key)
         place = self._places.get(("table", key), NO_SPAN)
         if key in self._data:
             return Feed(table, iter(self._data[key]), place)

@@ -106,8 +106,7 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
     found: dict[str, StreamDef | RelationDef] = {}
     for source in compile_definition(query).operators:
         if isinstance(source, op.Source) and source.time is not None:
-            table = catalog.table(source.table)
-            assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+            table = catalog.as_read(source.table)
             found[table.name] = table
     return list(found.values())
 

@@ -11,6 +11,7 @@ knows its sources by name (source evolution), and finds the state of parts that 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +26,8 @@ from cql.errors import Code
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
+from runtime.formats.result_files import writing
+from runtime.formats.rows import layout_of
 from runtime.fragments.combining import complete_after
 from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout
@@ -45,7 +48,7 @@ from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefix
 from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sent import Sent
 from runtime.spark.shedding import Shedder
-from runtime.spark.sources import SourceFrame, carrying, translate
+from runtime.spark.sources import SourceFrame, carrying, goes_by_order, translate
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
@@ -55,7 +58,6 @@ from runtime.statistics import Figures
 from runtime.unended import unended_text
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
-
 
 _CORRECTABLE = (Code.BAD_DATA, Code.BAD_FILE, Code.NO_FILE, Code.FUNCTION_FAILED)
 """What a user may do away with by correcting a file."""
@@ -102,7 +104,7 @@ class Job:
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self._complete = {}
-        self._order = {}
+        self._order = self._kept_order()
         self._read_until = {}
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
@@ -268,7 +270,7 @@ class Job:
         layout = Layout(record.plan, record.buckets, delays, catalog.settings.end == "close")
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
-        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}"
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{layout.closes_windows}"
         return Task(
             network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
             layout=layout,
@@ -305,7 +307,8 @@ class Job:
         native = found.native
         lowered = None if native is None else prefixed(self._task.layout, feed, native, on_bad_row)
         if lowered is None:
-            return found.frame.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
+            read = found.frame.coalesce(1) if goes_by_order(layout_of(found.table)) else found.frame
+            return read.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
         frame, reader = lowered
         return frame.mapInArrow(read_prefixed(self._sent, feed, table, reader), schema)
 
@@ -321,6 +324,7 @@ class Job:
         found, counted = self._computed(frame, batch_id)
         self._complete = complete_after(counted)
         self._order = {feed: {"newest": newest} for each in counted for feed, newest in each["order"].items()}
+        self._keep_order(batch_id)
         self._follow_files(counted, batch_id)
         results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
@@ -358,6 +362,29 @@ class Job:
             raise
         return found, counted
 
+    def _keep_order(self, batch_id: int) -> None:
+        """Remember what the next micro-batch is told of sources whose rows are judged by those before them."""
+        if any(goes_by_order(layout_of(each.table)) for each in self._frames):
+            kept = {int(key): order for key, order in self._kept_orders().items() if int(key) >= batch_id - 2}
+            hidden = self._orders.with_name(".order.new")
+            with writing(self._orders):
+                hidden.write_text(json.dumps({**kept, batch_id: self._order}))
+                hidden.replace(self._orders)
+
+    def _kept_order(self) -> dict[str, dict[str, Any]]:
+        """Return what the first micro-batch of a run is told of the order of each feed."""
+        committed = [key for key in self._kept_orders() if self._committed_with(int(key))]
+        found: dict[str, dict[str, Any]] = self._kept_orders()[max(committed, key=int)] if committed else {}
+        return found
+
+    def _kept_orders(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._orders.read_text()) if self._orders.exists() else {}
+        return found
+
+    @property
+    def _orders(self) -> Path:
+        return self._folder / "order.json"
+
     # Files
 
     def _follow_files(self, counted: Sequence[Mapping[str, Any]], batch_id: int) -> None:
@@ -382,7 +409,11 @@ class Job:
     def _reject_files(self, batch_id: int, error: Exception) -> None:
         """Let the files of a micro-batch be corrected if it failed for what is in them, and nothing was delivered."""
         known = translate(error)
-        if known is not None and known.diagnostics[0].code in _CORRECTABLE and not self._delivery.has_delivered(batch_id):
+        if (
+            known is not None
+            and known.diagnostics[0].code in _CORRECTABLE
+            and not self._delivery.has_delivered(batch_id)
+        ):
             for tickets in self._tickets.values():
                 tickets.reject(self._folder / "spark")
 

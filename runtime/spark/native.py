@@ -32,6 +32,7 @@ from runtime.failures import callers
 from runtime.formats.line_formats import free_names
 from runtime.formats.options import WRITES, Options
 from runtime.formats.results import Result
+from runtime.formats.rows import layout_of
 from runtime.local import losses_text
 from runtime.progress import Progress
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
@@ -40,7 +41,16 @@ from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters
 from runtime.spark.record import Record
 from runtime.spark.sent import Sent
-from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
+from runtime.spark.sources import (
+    BAD,
+    INSTANT,
+    FileReader,
+    SourceFrame,
+    carried,
+    carrying,
+    goes_by_order,
+    is_read_by_engine,
+)
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.written import WRITTEN, Writing, write_results
 from runtime.statistics import Figures
@@ -57,6 +67,8 @@ def native_stream(
     if output.placement != "source" or len(sources) != 1:
         return None
     stream = definitions.table(sources[0].table)
+    if goes_by_order(layout_of(stream)):
+        return None
     is_frame = stream.name.casefold() in definitions.frames
     goes_to_files = query.sink is not None and query.sink.format == "parquet"
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):

@@ -107,7 +107,7 @@ class Counters:
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
-        self.unended |= values["unended"]
+        self.unended |= values.get("unended", {})
         if values.get("first") is not None:
             self.first = min(values["first"] if self.first is None else self.first, values["first"])
         if values["newest"] is not None:

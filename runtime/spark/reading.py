@@ -30,10 +30,11 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
         task = sent.get()
         reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        judge = reader.lateness(order_now(feed))
+        order = order_now(feed)
+        judge = reader.lateness(order)
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
-                for number, part in enumerate(rows.parts(batches)):
+                for number, part in enumerate(rows.parts(batches, order.get("newest"))):
                     place = f"{part.place}/{partition:08}/{number:08}"
                     found, late = on_time(part, judge)
                     pieces = reader.pack(found.columns, found.instants, found.signs, place)
