@@ -21,6 +21,7 @@ An instant is closed when something later has come: the bid at 4 counts when the
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import shutil
 import tempfile
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from runtime.spark.handing import Handing
     from runtime.spark.run import SparkRun
     from runtime.spark.session import Lease
+
+_LOG = logging.getLogger("cql")
+"""Where it is told which rows are left out; without anybody who handles it, that is standard error."""
 
 __all__ = ["Change", "Engine", "Query"]
 
@@ -326,7 +330,13 @@ class Engine:
 
         queries = list(self.catalog.queries.values())
         return LocalRun(
-            self.catalog, queries, data=self._all_data(), live=True, callbacks=self._callbacks, keep=self._keep
+            self.catalog,
+            queries,
+            data=self._all_data(),
+            live=True,
+            callbacks=self._callbacks,
+            keep=self._keep,
+            warn=_LOG.warning,
         )
 
     def _spark_run(self) -> SparkRun:
@@ -343,6 +353,7 @@ class Engine:
             keep=self._keep,
             checkpoint=self._checkpoint,
             adopt=self._adopt,
+            warn=_LOG.warning,
         )
 
     def _all_data(self) -> dict[str, list[Rows]]:
@@ -415,6 +426,8 @@ class Engine:
     def stop(self) -> None:
         """End all sources: the last instants are closed, and results are complete. Does nothing if nothing runs.
 
+        Which rows were left out is told to the logger `cql`, which prints it to standard error if nobody handles it.
+
         With a checkpoint, instants that are open stay open: an engine that goes on from there closes them.
         """
         if self._is_running and self._run:
@@ -422,6 +435,8 @@ class Engine:
                 self._guarded(self._run.close_instants)
             self._is_running = False
             self._run.finish()
+            for line in self._run.losses():
+                _LOG.warning(line)
 
     def progress(self) -> dict[str, Progress]:
         """Return how far the queries are, by their clock: integer, timestamp or timeless; what runs now or ran last.

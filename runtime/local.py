@@ -43,6 +43,7 @@ from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
 from runtime.unended import unended_text
+from runtime.warning import LossWatch, Warn
 from shedding.plans import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
@@ -237,7 +238,8 @@ class LocalRun:
     `data` holds the rows of tables that have no source. With `live`, the rows of those that have neither are pushed,
     and results that go to no sink are kept in `results`; otherwise these are printed to `out`. `places` says where in
     a script ("table", name) and ("query", name) are defined, for errors. `callbacks` are functions that take results.
-    Of results in `results`, at most `keep` rows of changes are kept.
+    Of results in `results`, at most `keep` rows of changes are kept. `warn` is told, while rows are pushed, of those
+    that are left out.
     """
 
     notes: Sequence[str] = ()
@@ -255,10 +257,12 @@ class LocalRun:
         places: Places = NOWHERE,
         callbacks: Mapping[str, Callback] | None = None,
         keep: int = MOST_KEPT,
+        warn: Warn | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """What has ended the run, if it has failed."""
         self._keep = keep
+        self._watch = None if warn is None else LossWatch(warn)
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
         self.results: dict[str, Kept] = {}
@@ -399,6 +403,8 @@ class LocalRun:
         with self._reported(), self._lock:
             self._pushed(table).push(rows)
             self._advance()
+            if self._watch is not None:
+                self._watch.note({feed.table.name: (feed.late, feed.skipped) for feed in self._feeds.values()})
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Learn that nothing before an instant comes from a table any more."""

@@ -327,6 +327,21 @@ def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_pat
     assert shell.leaves() == 0
 
 
+def test_folders_are_not_followed_without_spark_but_tried(opened: Open) -> None:
+    shell = opened()
+    Path("bids.csv").write_text(BIDS)
+    shell.enters(f"SET files = follow; {FROM_CSV} TRY {MAX};")
+    shell.sees("over the first 1,000 rows of bid")
+    shell.is_asked()
+    shell.enters(f"REGISTER QUERY best AS {MAX};")
+    shell.is_asked()
+    shell.enters("START;")
+    shell.sees("E901: the local engine reads files to their ends, and does not follow folders")
+    shell.sees("hint: SET files = drain, or run on Spark")
+    shell.is_asked()
+    assert shell.leaves() == 0
+
+
 def test_the_last_statement_can_be_edited(opened: Open, tmp_path: Path) -> None:
     editor = tmp_path / "editor.sh"
     editor.write_text("#!/bin/sh\nsed -i s/STREEMS/STREAMS/ $1\n")

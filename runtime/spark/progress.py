@@ -7,7 +7,7 @@ crash is counted once, because a new driver begins at nothing. Spark counts on a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -21,9 +21,10 @@ from runtime.statistics import Figures, Statistics
 
 
 class Counters:
-    """The sums of what the tasks of a part of a run have counted."""
+    """The sums of what the tasks of a part of a run have counted; `watch` is told what was left out so far."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, watch: Callable[[Mapping[str, tuple[int, int]]], None] | None = None) -> None:
+        self._watch = watch
         self._lock = RLock()
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
@@ -90,6 +91,8 @@ class Counters:
             self._course.note(
                 batch_id, seconds, tables, rows_out, lost, held, self._newest, self._closed_before(), self._clock
             )
+        if self._watch is not None:
+            self._watch({table: (late, found["skipped"][table]) for table, late in found["late"].items()})
 
     def _add(self, values: Mapping[str, Any]) -> None:
         """Add what one place has counted."""
