@@ -99,6 +99,14 @@ class Source(Operator):
         return table if self.is_stream or not self.epoch else f"{table}@{self.epoch}"
 
 
+class Ledger(Operator):
+    """The changes of a relation as its log has them, but for removals of rows that are not there."""
+
+    kind: Literal["ledger"] = "ledger"
+    table: str
+    time: TimeDomain
+
+
 class Select(Operator):
     """Passes what satisfies all predicates; they commute and may be evaluated in any order."""
 
@@ -358,6 +366,7 @@ class Output(Operator):
 
 AnyOperator = Annotated[
     Source
+    | Ledger
     | Select
     | Project
     | SeqWindow
@@ -388,6 +397,7 @@ AnyOperator = Annotated[
 
 OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Source,
+    Ledger,
     Select,
     Project,
     SeqWindow,

@@ -20,9 +20,11 @@ from planner.plan import Plan
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, clock_of
 from runtime.failures import UserFunctionFailed
+from runtime.formats.rows import OnBadRow
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.choosing import counted_by
+from runtime.operators.ledger import Ledger
 from runtime.operators.streams import RStream
 from runtime.queues import Queue
 from runtime.scheduling import Ready, scheduler
@@ -44,7 +46,8 @@ class Executor:
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
     they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have
     ended. `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken
-    as it is. It is one `bucket` of so many `buckets`, which share the memory that joins may use.
+    as it is. `on_bad_row` is for logs that remove rows that are not there. It is one `bucket` of so many `buckets`,
+    which share the memory that joins may use.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Executor:
         check: bool = False,
         clock: SourceClock | None = None,
         closes_windows: bool = False,
+        on_bad_row: OnBadRow = "fail",
         schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
         bucket: int = 0,
@@ -84,10 +88,12 @@ class Executor:
             self.schedules,
             self.choices.in_force,
             self._budgets,
+            on_bad_row,
         )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
         }
+        self._ledgers = [each for each in self._operators.values() if isinstance(each, Ledger)]
         self._rstreams = [each for each in self._operators.values() if isinstance(each, RStream)]
         self._queues = {
             each.producer: Queue(each.id, each.readers, plan.by_id[each.producer].is_stream) for each in plan.queues
@@ -266,6 +272,14 @@ class Executor:
         batches, self._tapped[operator] = self._tapped[operator], []
         return batches
 
+    def ignored(self) -> dict[str, int]:
+        """Return how many removals of rows that were not there have been left out, by source."""
+        found: dict[str, int] = {}
+        for ledger in self._ledgers:
+            source = ledger.node.inputs[0].operator
+            found[source] = max(found.get(source, 0), ledger.ignored)
+        return found
+
     # Keeping
 
     @property
@@ -285,6 +299,7 @@ class Executor:
             "results": {query: results.until for query, results in self._results.items()},
             "schedules": {name: schedule.values() for name, schedule in self.schedules.items()},
             "choices": self.choices.to_values() if self._keeps_clock else {},
+            "ignored": {ledger.node.id: ledger.ignored for ledger in self._ledgers},
         }
 
     def resume(self, position: Mapping[str, Any]) -> None:
@@ -295,6 +310,8 @@ class Executor:
             self._operators[name].heartbeats = list(position["ports"][name])
         for query in self._results.keys() & position["results"].keys():
             self._results[query].until = position["results"][query]
+        for ledger in self._ledgers:
+            ledger.ignored = position["ignored"].get(ledger.node.id, 0)
         self.follow(position.get("schedules", {}))
         self.choices.take_over(position.get("choices", {}))
 

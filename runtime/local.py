@@ -30,7 +30,7 @@ from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
 from runtime.executor import Executor
-from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
+from runtime.failures import NOWHERE, Places, RemovalFailed, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
@@ -93,7 +93,7 @@ class Feed:
         for executor, source in self.targets:
             executor.push_static(source, columns)
         self.read = len(columns[0]) if columns else 0
-        self._count()
+        self.count()
         self.has_ended = True
 
     def pull(self) -> None:
@@ -113,7 +113,7 @@ class Feed:
             self.newest = newest if self.newest is None else max(self.newest, newest)
             self.read += len(rows.instants)
         self._pass_on(self._manager.add(rows))
-        self._count()
+        self.count()
 
     def heartbeat(self, instant: int) -> None:
         """Pass on that nothing comes before an instant any more."""
@@ -122,7 +122,7 @@ class Feed:
     def end(self) -> None:
         """Pass on what was held back, and that there is no more."""
         self._pass_on(self._manager.finish())
-        self._count()
+        self.count()
         self.has_ended = True
         for executor, source in self.targets:
             executor.end(source)
@@ -132,10 +132,12 @@ class Feed:
             for executor, source in self.targets:
                 executor.push(source, batch)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count what was left out since the last time."""
         late = self._manager.late - self._late
-        skipped = (self.rows.skipped if isinstance(self.rows, SourceReader) else 0) - self._skipped
+        unread = self.rows.skipped if isinstance(self.rows, SourceReader) else 0
+        ignored = max((executor.ignored().get(source, 0) for executor, source in self.targets), default=0)
+        skipped = unread + ignored - self._skipped
         for executor, source in self.targets:
             executor.statistics.sources[source].record(0, late=late, skipped=skipped)
         self._late += late
@@ -164,6 +166,8 @@ class _Part:
         """Compute everything that can be computed, and write what is complete."""
         started = perf_counter()
         self.executor.run()
+        for feed in self.feeds:
+            feed.count()
         made = {query: self.executor.take(query) for query in self.writers}
         for query, batch in made.items():
             self.writers[query].write(batch)
@@ -277,7 +281,11 @@ class LocalRun:
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
         closes = catalog.settings.end == "close"
-        self._parts = [_Part(Executor(plan, functions, policy=policy, closes_windows=closes)) for plan in plans]
+        on_bad_row = catalog.settings.on_bad_row
+        self._parts = [
+            _Part(Executor(plan, functions, policy=policy, closes_windows=closes, on_bad_row=on_bad_row))
+            for plan in plans
+        ]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 
@@ -521,9 +529,11 @@ class LocalRun:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn a failure of the user's code into an error that names the queries that call it."""
+        """Turn a failure of the user's code into an error that names the queries that call it; place that of a log."""
         try:
             yield
+        except RemovalFailed as failure:
+            raise failure.placed(self._places) from None
         except UserFunctionFailed as failure:
             users = callers(list(self._definitions.values()))
             plans = (part.executor.plan for part in self._parts)

@@ -104,6 +104,7 @@ class Setup:
             chunk_rows=self.chunk_rows,
             check=True,
             closes_windows=case.closes,
+            on_bad_row="skip",
         )
 
     def tidiness(self) -> AbstractContextManager[None]:
@@ -371,7 +372,7 @@ def _data(rng: Random, known: Catalog, names: Sequence[str], plan: Plan) -> Data
     if bounded and rng.random() < 0.12:
         data = _long(rng, known, names)
     else:
-        data = random_data(rng, known, names, most=rng.choice((4, 10, 10, 16)))
+        data = random_data(rng, known, names, most=rng.choice((4, 10, 10, 16)), bad_removals=True)
     data = {name: [_wide(rng, known, name, element) for element in elements] for name, elements in data.items()}
     if rng.random() < 0.08:
         data = _far(rng, data, plan)

@@ -150,7 +150,7 @@ class FragmentRun:
     def change(self, plan: Plan) -> None:
         """Go on with another plan: workers are made anew from what those before have saved."""
         self._plan = plan
-        layout = Layout(plan, self._buckets, closes_windows=self._closes_windows)
+        layout = Layout(plan, self._buckets, closes_windows=self._closes_windows, on_bad_row="skip")
         static = {each.id: {1: _packed(each, self._elements[each.table])} for each in plan.sources if not each.time}
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:

@@ -267,10 +267,11 @@ class Job:
     def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
         catalog = definitions.catalog
         delays = delays_of(catalog, record.plan.sources)
-        layout = Layout(record.plan, record.buckets, delays, catalog.settings.end == "close")
+        closes, on_bad_row = catalog.settings.end == "close", catalog.settings.on_bad_row
+        layout = Layout(record.plan, record.buckets, delays, closes, on_bad_row)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
-        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{layout.closes_windows}"
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{closes}{on_bad_row}"
         return Task(
             network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
             layout=layout,

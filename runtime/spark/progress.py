@@ -29,6 +29,8 @@ class Counters:
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         """Of each source, the late rows that each bucket of a fragment has seen."""
+        self._ignored: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._shed: dict[str, list[int]] = {}
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -106,6 +108,8 @@ class Counters:
         fragment, _, bucket = values["place"].rpartition("/")
         for source, count in values["late"].items():
             self._late[source][fragment, bucket] = count
+        for source, count in values.get("ignored", {}).items():
+            self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
         for name, figures in values["held"].items():
@@ -166,7 +170,7 @@ class Counters:
             for what, count in (
                 ("read", self._counts["read"][source.id]),
                 ("late", self._late_rows(source.id)),
-                ("skipped", self._counts["skipped"][source.id]),
+                ("skipped", self._skipped_rows(source.id)),
             ):
                 found[what][source.table] = max(found[what].get(source.table, 0), count)
         return found
@@ -179,10 +183,11 @@ class Counters:
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""
-        by_fragment: dict[str, int] = defaultdict(int)
-        for (fragment, _), count in self._late[source].items():
-            by_fragment[fragment] += count
-        return self._counts["read_late"][source] + max(by_fragment.values(), default=0)
+        return self._counts["read_late"][source] + _of_fragment(self._late[source])
+
+    def _skipped_rows(self, source: str) -> int:
+        """Return how many rows of a source were bad: where it was read, and in the buckets of a fragment together."""
+        return self._counts["skipped"][source] + _of_fragment(self._ignored[source])
 
     def _filled(self, figures: Figures) -> Figures:
         name = figures.name
@@ -193,7 +198,7 @@ class Counters:
                     figures,
                     elements_in=self._counts["read"][name],
                     late=self._late_rows(name),
-                    skipped=self._counts["skipped"][name],
+                    skipped=self._skipped_rows(name),
                 )
             case "operator":
                 batches, taken, made, seconds = self._work[name]
@@ -208,3 +213,11 @@ class Counters:
                     bytes_now=held[1] if held else figures.bytes_now,
                 )
         return replace(figures, elements_now=held[0], bytes_now=held[1]) if held else figures
+
+
+def _of_fragment(counts: Mapping[tuple[str, str], int]) -> int:
+    """Return how many there are in all buckets of the fragment that has most."""
+    by_fragment: dict[str, int] = defaultdict(int)
+    for (fragment, _), count in counts.items():
+        by_fragment[fragment] += count
+    return max(by_fragment.values(), default=0)

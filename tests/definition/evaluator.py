@@ -5,6 +5,8 @@ Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `.
 - A run goes from the smallest to the largest instant of any element of any timed input; before it all
   relations are empty, and no time passes after it. A run that closes windows goes on to the smallest instant by which
   each window with a slide has come to a multiple of it.
+- A log of a relation removes what is there: where the changes of an instant remove more of a row than there is, none
+  is left.
 - A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
   to t; the elements of a derived stream at t of its relation at t and at t - 1.
 - A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at
@@ -282,11 +284,15 @@ class _Run:
 
     def _contents(self, scan: bound.RelationScan, time: int) -> Iterable[Row]:
         bag: Bag = Counter()
+        if scan.domain is None:
+            bag.update(row for _, row, _ in self.elements[scan.name])
+            return bag.elements()
+        changes: dict[int, Bag] = {}
         for instant, row, sign in self.elements[scan.name]:
-            if scan.domain is None or instant <= time:
-                bag[row] += sign
-        if min(bag.values(), default=0) < 0:
-            raise ValueError(f"{scan.name} at {time}: a row is deleted that is not there")
+            changes.setdefault(instant, Counter())[row] += sign
+        for instant in sorted(changes):
+            if instant <= time:
+                bag = Counter({row: max(bag[row] + changes[instant][row], 0) for row in {*bag, *changes[instant]}})
         return bag.elements()
 
     def _join(self, rel: bound.Join, time: int, outer: Outer) -> Iterator[Row]:
