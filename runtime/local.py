@@ -579,11 +579,8 @@ def _figure(value: Any) -> str:
 
 def losses_text(table: str, late: int, skipped: int) -> list[str]:
     """Return a line that says how many rows of a table were left out, and why; none if there were none."""
-    reasons = [
-        f"{count} {'row' if count == 1 else 'rows'} {why}"
-        for count, why in ((late, "came too late"), (skipped, "could not be read"))
-        if count
-    ]
+    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
+    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
     return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []
 
 

@@ -48,4 +48,4 @@ def _warning(table: str, reason: str, count: int) -> str:
     rows = f"{count:,} {'row' if count == 1 else 'rows'}"
     if reason == "late":
         return f"{table}: left out so far: {rows} came too late; a longer DELAY of {table} lets rows come later"
-    return f"{table}: left out so far: {rows} could not be read"
+    return f"{table}: left out so far: {rows} {'was' if count == 1 else 'were'} bad"

@@ -79,7 +79,7 @@ def test_a_row_from_the_far_future_ends_a_run_with_its_place() -> None:
 def test_nothing_after_it_is_late_if_it_is_left_out() -> None:
     write("1", NOW, "2099-01-01 00:00:00", later(seconds=5))
     found = run(TIMED, "--engine", "local", "--set", "on_bad_row=skip")
-    assert found == (0, [0, 2], "s: left out: 1 row could not be read\n")
+    assert found == (0, [0, 2], "s: left out: 1 row was bad\n")
 
 
 def test_the_limit_can_be_set_and_taken_away() -> None:
@@ -97,7 +97,7 @@ def test_integer_time_has_no_limit_unless_it_is_set_and_then_goes_by_the_rows_be
     skipped = ("--engine", "local", "--set", "on_bad_row=skip")
     assert run(COUNTED, *skipped)[1] == [0, 1, 0]
     code, found, told = run(COUNTED, *skipped, "--set", "max_ahead=1 minute")
-    assert (code, found, told) == (0, [0, 2, 1, 2], "s: left out: 4 rows could not be read\n")
+    assert (code, found, told) == (0, [0, 2, 1, 2], "s: left out: 4 rows were bad\n")
 
 
 def test_pushed_rows_are_refused() -> None:
@@ -128,7 +128,7 @@ def test_spark_leaves_out_the_same_rows_of_files(spark: object) -> None:
     write("2", 40_000, 71, 72, 140)
     paced = COUNTED.replace("path 's'", "path 's', maxFilesPerTrigger '1'")
     skipped = ("--set", "on_bad_row=skip", "--set", "max_ahead=1 minute", "--checkpoint", "kept")
-    assert run(paced, *skipped) == (0, [0, 2, 1, 2], "s: left out: 3 rows could not be read\n")
+    assert run(paced, *skipped) == (0, [0, 2, 1, 2], "s: left out: 3 rows were bad\n")
     write("3", 133, 132, 75)
     assert run(paced, *skipped)[1] == [1]
 

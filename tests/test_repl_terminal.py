@@ -322,7 +322,7 @@ def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_pat
     shell.is_asked()
     shell.enters("START;")
     shell.sees("2,000 rows in, ")
-    shell.sees("bid: left out: 1 row could not be read")
+    shell.sees("bid: left out: 1 row was bad")
     shell.is_asked()
     assert shell.leaves() == 0
 

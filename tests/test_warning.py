@@ -36,7 +36,7 @@ def test_tables_and_reasons_are_told_for_themselves() -> None:
     watch.note({"s": (5, 0), "r": (0, 3)})
     assert [line.partition(";")[0] for line in told] == [
         "s: left out so far: 2 rows came too late",
-        "r: left out so far: 3 rows could not be read",
+        "r: left out so far: 3 rows were bad",
     ]
 
 

@@ -369,7 +369,7 @@ class Worker:
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),
             "unended": self.clock.unended(),
-            "ignored": self.executor.ignored(),
+            "ignored": self._ignored(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
             "held": self._state_held(),
@@ -380,6 +380,15 @@ class Worker:
             "joins": counted_by(self.executor.operators),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
+
+    def _ignored(self) -> dict[str, int]:
+        """Return how many removals of rows that were not there this bucket has left out, by source."""
+        found: dict[str, int] = {}
+        for key, count in self.executor.ignored().items():
+            source = self._edges[key].source
+            assert source is not None, "logs are read from sources"
+            found[source] = max(found.get(source, 0), count)
+        return found
 
     def _work_done(self) -> dict[str, list[float]]:
         """Return what each operator did since the last time: batches, elements in and out, seconds."""

@@ -204,7 +204,7 @@ class NativeJob:
         return [each for each in self.counters.figures() if each.kind == "source"]
 
     def losses(self) -> list[str]:
-        """Return a line if rows could not be read."""
+        """Return a line if rows were bad."""
         skipped = self.counters.progress().skipped
         return [line for table, count in skipped.items() for line in losses_text(table, 0, count)]
 
