@@ -17,7 +17,7 @@ from runtime.failures import RemovalFailed
 from runtime.formats.texts import known_instants
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.streams import ChangeLog
-from runtime.rows import changes, order_by
+from runtime.rows import changes, distinct_rows, order_by
 from runtime.slots import SlotTable
 
 _FEWEST = 1024
@@ -56,24 +56,34 @@ class Ledger(Operator):
 
     def _founded(self, instants: Ints, weights: Ints, columns: Columns) -> Ints:
         """Return the changes without what removes rows that are not there, and note what is there now."""
-        slots = self._rows.slots(columns, len(weights))
-        order = order_by(slots)
-        slot, weight = slots[order], weights[order]
-        first = changes(slot)
+        number, found = distinct_rows(columns, len(weights))
+        rows = take(columns, found)
+        slots = self._rows.slots_of_distinct(rows, len(found))
+        there = self._rows.lane(_ROWS, slots)
+        if (weights < 0).any():
+            weights = self._judged(instants, weights, columns, number, there)
+        after = there.copy()
+        np.add.at(after, number, weights)
+        self._remember(slots, after, rows)
+        return weights
+
+    def _judged(self, instants: Ints, weights: Ints, columns: Columns, number: Ints, before: Ints) -> Ints:
+        """Return the changes of some rows, each with a number and `before` how often it was there, without bad ones."""
+        order = order_by(number)
+        weight = weights[order]
+        first = changes(number[order])
         starts = np.flatnonzero(first)
         sums = np.cumsum(weight)
-        offset = self._rows.lane(_ROWS, slot[starts]) - np.append(0, sums[starts[1:] - 1])
-        there = sums + np.repeat(offset, np.diff(np.append(starts, len(slot))))
-        if there.min() < 0:
-            lowest = _lowest(first, there)
-            missing = np.where(first, 0, np.append(0, lowest[:-1])) - lowest
-            self._judge(missing, instants[order], order, columns)
-            there = there - lowest
-            weights = weights.copy()
-            weights[order] += missing
-        ends = np.append(starts[1:], len(slot)) - 1
-        self._remember(slot[starts], there[ends], take(columns, order[starts]))
-        return weights
+        offset = before[number[order[starts]]] - np.append(0, sums[starts[1:] - 1])
+        there = sums + np.repeat(offset, np.diff(np.append(starts, len(weight))))
+        if there.min() >= 0:
+            return weights
+        lowest = _lowest(first, there)
+        missing = np.where(first, 0, np.append(0, lowest[:-1])) - lowest
+        self._judge(missing, instants[order], order, columns)
+        judged = weights.copy()
+        judged[order] += missing
+        return judged
 
     def _judge(self, missing: Ints, instants: Ints, order: Ints, columns: Columns) -> None:
         """Count removals of rows that are not there; raises if they end the run."""
