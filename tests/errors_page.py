@@ -99,6 +99,10 @@ FIXES = {
         "which are then counted: `SET on_bad_row = skip`."
     ),
     Code.BAD_FILE: "Write the file again, or correct the columns or the format in the definition of its table.",
+    Code.CHANGED_SOURCE: (
+        "Put the file back as it was: the checkpoint has read it, or was about to. New rows belong into files with new "
+        "names, written under a name that begins with a dot and renamed when they are complete."
+    ),
     Code.CANNOT_WRITE: "Choose another path, or see to it that the folder can be written to.",
     Code.FUNCTION_FAILED: (
         "Correct the function: the message says which arguments it failed on. It has to return a value of its type, "
@@ -126,6 +130,7 @@ ELSEWHERE = {
     Code.UNBOUNDED_STATE: "tests of the planner",
     Code.BAD_DATA: "tests of the readers",
     Code.BAD_FILE: "tests of the readers",
+    Code.CHANGED_SOURCE: "tests of the files of sources",
     Code.CANNOT_WRITE: "tests of the writers",
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",

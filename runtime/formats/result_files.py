@@ -75,6 +75,18 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that appears, or changes, as a whole, and survives a failure of the machine."""
+    hidden = path.with_name(f".{path.name}.new")
+    with writing(path):
+        with hidden.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(path)
+        sync(path.parent)
+
+
 class FileWriter(Writer):
     """Writes to a pending file; who derives from it says how."""
 

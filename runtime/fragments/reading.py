@@ -21,7 +21,6 @@ from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
 from runtime.failures import UserFunctionFailed
 from runtime.fragments.combining import combiners
-from runtime.fragments.lateness import Lateness
 from runtime.fragments.layout import Edge, Layout, Router
 from runtime.fragments.packing import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
@@ -68,9 +67,10 @@ class FeedReader:
         """Note how far edges are complete before what is read next: no row from there on is late."""
         self._complete = heartbeats
 
-    def lateness(self, told: Mapping[str, Any]) -> Lateness:
-        """Return the judge of the rows that are read in one go, given what is known of the order of the source."""
-        return Lateness(self._layout.delays.get(self._sources[0], 0), told.get("newest"), told.get("before"))
+    @property
+    def delay(self) -> int:
+        """How much earlier than the latest row before it a row of the source may be."""
+        return self._layout.delays.get(self._sources[0], 0)
 
     def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)

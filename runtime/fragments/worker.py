@@ -177,8 +177,7 @@ class Worker:
         for feed, values in read:
             if "source_place" in values:
                 places[feed][values["source_place"]] = None
-                if "first" in values:
-                    spans[feed].append(Span(values["source_place"], values["first"], values["last"]))
+                spans[feed].append(Span(values["source_place"], values.get("first"), values.get("last")))
         self._places = {feed: list(found) for feed, found in places.items()}
         self._overtaken = {}
         for feed, found in spans.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from cql.service import service_level
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
-from runtime.formats.result_files import writing
+from runtime.formats.result_files import write_atomically
 from runtime.fragments.layout import Layout
 from shedding.plans import compile_all, compile_registered, units_of_query
 
@@ -77,14 +76,7 @@ class Record(BaseModel):
 
     def save(self, folder: Path) -> None:
         """Write the record, as a whole or not at all."""
-        path = folder / _FILE
-        hidden = path.with_name(f".{path.name}.new")
-        with writing(path):
-            with hidden.open("w") as file:
-                file.write(self.model_dump_json())
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.replace(path)
+        write_atomically(folder / _FILE, self.model_dump_json().encode())
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Sources on Spark: a DataFrame for each table, and what makes rows of it inside a task.
 
 Files that the engine can read are read by the engine. Spark hands out tickets (`tickets.py`), and a task opens the
-files that its tickets name with the readers of the local engine: the same values, the same bad rows, the same messages,
-by construction. Everything else is read by Spark: its columns are found by name and converted as those of a Parquet file
-are. A file is read by one task, from its start to its end.
+files that its tickets name with the readers of the local engine: the same values, the same bad rows, the same
+messages, by construction. Everything else is read by Spark: its columns are found by name and converted as those of a
+Parquet file are. A file is read by one task, from its start to its end.
 
 What goes wrong in a task reaches the driver as text only; `carrying` writes an error so that `translate` can read it.
 """

@@ -30,20 +30,27 @@ class Stopping(Exception):
 
 
 class SparkQuery:
-    """A streaming query that runs from when it is made."""
+    """A streaming query that runs from its start."""
 
     def __init__(self, frame: DataFrame, deliver: Deliver, checkpoint: Path, name: str) -> None:
         self._deliver = deliver
         self._is_stopping = False
         self._done = 0
-        self._query: StreamingQuery
-        """Not there yet while the first micro-batch begins."""
-        self._query = (
-            frame.writeStream.foreachBatch(self._run)
-            .option("checkpointLocation", f"file:{checkpoint}")
-            .queryName(name)
-            .start()
+        self._query: StreamingQuery | None = None
+        self._writer = (
+            frame.writeStream.foreachBatch(self._run).option("checkpointLocation", f"file:{checkpoint}").queryName(name)
         )
+
+    def start(self) -> None:
+        """Start from where the checkpoint is."""
+        self._query = self._writer.start()
+
+    @property
+    def _started(self) -> StreamingQuery:
+        """The query; its first micro-batch may begin while Spark is still starting it."""
+        while self._query is None:
+            time.sleep(0.01)
+        return self._query
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with each micro-batch, before it is computed."""
@@ -52,10 +59,20 @@ class SparkQuery:
         self._deliver(frame, batch_id)
         self._done += 1
 
+    def recomputed(self, frame: DataFrame) -> DataFrame:
+        """The frame of the micro-batch that is running, to be computed from its sources.
+
+        Computing the given frame twice would take what was shuffled from the first time.
+        """
+        plan = self._started._jsq.streamingQuery().lastExecution().executedPlan().clone()
+        session = frame.sparkSession
+        made = session._jsparkSession.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False)
+        return DataFrame(made, session)
+
     def process_available(self) -> None:
         """Wait until everything that the sources have now is processed."""
         with translated():
-            self._query.processAllAvailable()
+            self._started.processAllAvailable()
 
     def process_current(self) -> None:
         """Wait until a micro-batch is done that was begun after this call, or it is seen that there is nothing to do.
@@ -64,7 +81,7 @@ class SparkQuery:
         """
         done, quiet_since = self._done, time.monotonic()
         while self.check() and self._done < done + 2 and time.monotonic() < quiet_since + _QUIET_SECONDS:
-            if self._query.status["isDataAvailable"]:
+            if self._started.status["isDataAvailable"]:
                 quiet_since = time.monotonic()
             time.sleep(0.01)
 
@@ -80,7 +97,7 @@ class SparkQuery:
     def stop(self) -> None:
         """Stop between two micro-batches: the one that is running is completed."""
         self.stop_after_this()
-        while self._query.isActive and self._query.status["isTriggerActive"]:
+        while self._started.isActive and self._started.status["isTriggerActive"]:
             time.sleep(0.01)
         self.abort()
 
@@ -88,27 +105,28 @@ class SparkQuery:
         """Stop at once; the micro-batch that is running is done again after the next start."""
         self.stop_after_this()
         with suppress(Exception):
-            self._query.stop()
+            if self._query is not None:
+                self._query.stop()
 
     def check(self) -> bool:
         """Tell whether the query is running; raises if it has failed."""
-        if self._query.isActive:
+        query = self._started
+        if query.isActive:
             return True
-        error = self._query.exception()
+        error = query.exception()
         if error is not None and not (self._is_stopping and Stopping.__name__ in str(error)):
             with translated():
                 raise error
         return False
 
     def amounts(self) -> list[float]:
-        """Return what each source has for the micro-batch that is about to run; nothing if that cannot be told."""
-        query = getattr(self, "_query", None)
-        return [] if query is None else amounts(query._jsq.streamingQuery().lastExecution())
+        """Return what each source has for the micro-batch that is about to run."""
+        return amounts(self._started._jsq.streamingQuery().lastExecution())
 
     @property
     def recent_progress(self) -> list[Any]:
         """What Spark says of the last micro-batches, oldest first."""
-        return list(self._query.recentProgress)
+        return list(self._started.recentProgress)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import json
 import os
 import re
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,10 +26,6 @@ FILE_LIST = "path string, modificationTime timestamp, length bigint, content bin
 
 _EPOCH = 1_000_000_000
 """The time of the first ticket, in seconds; each has its number more."""
-
-_POLLING, _CHECKING = 0.1, 10.0
-"""How often somebody looks for new files, and whether known ones have changed, in seconds: less often if that takes
-more than a part in twenty of the time."""
 
 
 class Tickets:
@@ -46,20 +41,20 @@ class Tickets:
 
     def open(self, spark_checkpoint: Path) -> list[str]:
         """Bring the tickets to what the logs say, and return what is to be said of the files."""
-        handed_out = _handed_out(spark_checkpoint, self._name)
-        settled = _first_after(handed_out, _committed(spark_checkpoint, self._name))
+        known = handed_out(spark_checkpoint, self._name)
+        settled = _first_after(known, committed(spark_checkpoint, self._name))
         with self._lock:
-            said = self._log.open(settled, _first_after(handed_out, None))
+            said = self._log.open(settled, _first_after(known, None))
             for path in self._folder.iterdir():
                 path.unlink()
             for file in self._log.unsettled:
                 self._issue(file)
         return said
 
-    def look(self) -> None:
-        """Issue tickets for new files."""
+    def look(self, only_complete: bool = False) -> None:
+        """Issue tickets for new files; with `only_complete`, not for those that somebody seems to be writing."""
         with self._lock:
-            for file in self._log.discover():
+            for file in self._log.discover(only_complete):
                 self._issue(file)
 
     def look_back(self) -> None:
@@ -75,7 +70,7 @@ class Tickets:
 
     def reject(self, spark_checkpoint: Path) -> None:
         """Note that the files that Spark has handed out and not committed have ended the run, undelivered."""
-        numbers = _handed_out(spark_checkpoint, self._name)
+        numbers = handed_out(spark_checkpoint, self._name)
         with self._lock:
             self._log.reject([file.number for file in self._log.unsettled if file.number in numbers])
 
@@ -99,7 +94,7 @@ class Tickets:
             hidden.replace(path)
 
 
-def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
+def handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     """Return the tickets that the log of a source has, each with the number of the entry that it is in."""
     found = {}
     for path in (checkpoint / "sources" / source).glob("[0-9]*"):
@@ -109,7 +104,7 @@ def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     return found
 
 
-def _committed(checkpoint: Path, source: str) -> int:
+def committed(checkpoint: Path, source: str) -> int:
     """Return the last entry in the log of a source that a committed micro-batch has read; -1 if there is none."""
     batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
     try:
@@ -120,9 +115,9 @@ def _committed(checkpoint: Path, source: str) -> int:
     return int(json.loads(offsets[0])["logOffset"]) if offsets and offsets[0] != "-" else -1
 
 
-def _first_after(handed_out: Mapping[int, int], entry: int | None) -> int:
+def _first_after(known: Mapping[int, int], entry: int | None) -> int:
     """Return the number after those of all tickets up to an entry of the log; None: of all."""
-    numbers = [number for number, found in handed_out.items() if entry is None or found <= entry]
+    numbers = [number for number, found in known.items() if entry is None or found <= entry]
     return max(numbers, default=-1) + 1
 
 
@@ -142,39 +137,3 @@ def escaped(path: str) -> str:
     /in/\\[1\\].csv
     """
     return _SPECIAL_IN_GLOBS.sub(r"\\\1", path)
-
-
-class Watch:
-    """Looks for new files, and whether those that were read have changed, on a thread of its own."""
-
-    def __init__(self, tickets: Sequence[Tickets]) -> None:
-        self._tickets = tickets
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="cql files", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stopped.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Raise what has gone wrong, if something has."""
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        pause, checked = _POLLING, time.monotonic()
-        while not self._stopped.wait(pause):
-            started = time.monotonic()
-            try:
-                for tickets in self._tickets:
-                    tickets.look()
-                    if started > checked + _CHECKING:
-                        tickets.look_back()
-            except Exception as error:
-                self._error = error
-                return
-            checked = started if started > checked + _CHECKING else checked
-            pause = max(_POLLING, 20 * (time.monotonic() - started))
