@@ -24,6 +24,7 @@ from planner.network import compile_definition
 from planner.plan import compile_query
 from repl import cli
 from runtime.formats import Rows, SourceReader
+from runtime.formats.file_log import SourceFile
 from runtime.formats.results import Writer
 from runtime.local import LocalRun, by_clock
 from runtime.scheduling import POLICIES
@@ -260,8 +261,8 @@ def test_a_table_is_read_once_even_if_nothing_is_shared(monkeypatch: pytest.Monk
     opened: list[str] = []
     original = SourceReader.__init__
 
-    def counting(self: SourceReader, files: list[Path], *rest: Any) -> None:
-        opened.extend(map(str, files))
+    def counting(self: SourceReader, files: list[SourceFile], *rest: Any) -> None:
+        opened.extend(file.path for file in files)
         original(self, files, *rest)
 
     monkeypatch.setattr(SourceReader, "__init__", counting)
