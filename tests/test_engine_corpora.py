@@ -121,7 +121,7 @@ def test_nexmark_script_runs(path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert (code, lost(capsys.readouterr().err.splitlines())) == (0, [])
 
 
-def lost(told: Sequence[str]) -> list[str]:
+def lost(told: list[str]) -> list[str]:
     """Return what is told but for rows in windows that did not end."""
     return [line for line in told if ": in windows that did not end: " not in line]
 
