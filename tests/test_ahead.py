@@ -137,9 +137,9 @@ def test_spark_leaves_out_the_same_rows_of_files(spark: object) -> None:
 def test_spark_measures_what_it_reads_by_the_clock_of_the_micro_batch(spark: Any) -> None:
     """Rows of a frame and of a file, in Spark's own columns and in the engine's."""
     rows = [(0, NOW), (1, later(days=400)), (2, later(seconds=5))]
-    spark.createDataFrame(rows, "k INT, at TIMESTAMP_NTZ").coalesce(1).write.parquet("p")
+    spark.createDataFrame(rows, "k INT, at TIMESTAMP_NTZ").coalesce(1).write.parquet(str(Path("p").absolute()))
     write("1", *(at for _, at in rows))
-    frame = spark.readStream.schema("k INT, at TIMESTAMP_NTZ").parquet("p")
+    frame = spark.readStream.schema("k INT, at TIMESTAMP_NTZ").parquet(str(Path("p").absolute()))
     with cql.Engine(spark) as engine:
         engine.execute("SET on_bad_row = skip; " + TIMED.partition(";")[0])
         engine.stream("f", frame, timestamp="at")
