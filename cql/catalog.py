@@ -65,6 +65,9 @@ class External(_Model):
         yield from (("format", self.format), ("options", shown_options(self.options)))
 
 
+_AHEAD = "by how many ticks instants may be ahead, as the settings of a run have it"
+
+
 class StreamDef(_Model):
     """A stream. Without `timestamp` the instant is the first, unnamed column of the source (STREAM's form)."""
 
@@ -74,6 +77,7 @@ class StreamDef(_Model):
     timestamp: str | None = None
     delay: int = Field(0, description="how many ticks elements may arrive out of order")
     source: External | None = None
+    ahead: int | None = Field(None, exclude=True, description=_AHEAD)
 
     @model_validator(mode="after")
     def _has_its_timestamp(self) -> Self:
@@ -102,6 +106,7 @@ class RelationDef(_Model):
     sign: ColumnModel | None = None
     declared: tuple[str, ...] = Field((), description="all names in the order of the source, timestamp and sign too")
     source: External | None = None
+    ahead: int | None = Field(None, exclude=True, description=_AHEAD)
 
     def scan(self, span: Span = NO_SPAN) -> bound.RelationScan:
         """Return the bound node that reads this relation."""
@@ -197,6 +202,12 @@ class Catalog(BaseModel):
         """Return the stream, relation or view of a name, or None."""
         key = name.casefold()
         return self.streams.get(key) or self.relations.get(key) or self.views.get(key)
+
+    def as_read(self, name: str) -> StreamDef | RelationDef:
+        """Return a stream or relation with what the settings say of its rows."""
+        table = self.table(name)
+        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        return table.model_copy(update={"ahead": self.settings.ticks_ahead(table.time)})
 
     def table(self, name: str, span: Span = NO_SPAN, also: Sequence[str] = ()) -> Table:
         """Return the stream, relation or view of a name; raises with the nearest names otherwise."""

@@ -99,6 +99,14 @@ class Source(Operator):
         return table if self.is_stream or not self.epoch else f"{table}@{self.epoch}"
 
 
+class Ledger(Operator):
+    """The changes of a relation as its log has them, but for removals of rows that are not there."""
+
+    kind: Literal["ledger"] = "ledger"
+    table: str
+    time: TimeDomain
+
+
 class Select(Operator):
     """Passes what satisfies all predicates; they commute and may be evaluated in any order."""
 
@@ -349,14 +357,16 @@ class Hold(Operator):
 
 
 class Output(Operator):
-    """The result of a registered query, under its column names."""
+    """The result of a registered query, under its column names; `slides` are those of its windows."""
 
     kind: Literal["output"] = "output"
     query: str
+    slides: tuple[int, ...] = ()
 
 
 AnyOperator = Annotated[
     Source
+    | Ledger
     | Select
     | Project
     | SeqWindow
@@ -387,6 +397,7 @@ AnyOperator = Annotated[
 
 OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Source,
+    Ledger,
     Select,
     Project,
     SeqWindow,
@@ -424,7 +435,7 @@ def join_type(kind: JoinType) -> type[Operator]:
 
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
-    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula"})
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula", "slides"})
     for name in ("begins", "epoch"):
         if not content.get(name):
             content.pop(name, None)

@@ -127,6 +127,9 @@ class StateBuilder:
         """Add the synopses that an operator needs."""
         below = [self.facts[edge.operator] for edge in operator.inputs]
         match operator:
+            case op.Ledger():
+                growth = below[0].growth
+                self._private(operator, 0, "rows", "how often each row is there", "with the last of a row", growth)
             case op.SeqWindow():
                 self._window(operator)
             case op.BinaryJoin():

@@ -3,6 +3,7 @@
 What it yields is the beginning of what the registered query would yield: of a stream of which only the first rows are
 read, nothing is known beyond them, so instants that they leave open stay open. Only if that leaves nothing to show is
 the rest closed, as if the streams had ended there. Static relations are read whole: they are what others look up in.
+Files are those that there are now, whatever the setting `files` says.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def try_query(catalog: Catalog, data: Mapping[str, Sequence[Rows]] = NO_DATA) ->
     """Run the only query of a catalog over the first rows of its tables; `data` are rows of those without a source."""
     (query,) = catalog.queries.values()
     catalog = catalog.copy_for_trial()
+    catalog.settings = catalog.settings.changed("files", "drain")
     whole: dict[str, Sequence[Rows]] = dict(data)
     cut: dict[str, Sequence[Rows]] = {}
     for table in _timed_tables(query, catalog):
@@ -105,8 +107,7 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
     found: dict[str, StreamDef | RelationDef] = {}
     for source in compile_definition(query).operators:
         if isinstance(source, op.Source) and source.time is not None:
-            table = catalog.table(source.table)
-            assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+            table = catalog.as_read(source.table)
             found[table.name] = table
     return list(found.values())
 

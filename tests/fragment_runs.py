@@ -110,9 +110,10 @@ def run_fragments(
     buckets: int,
     functions: Mapping[str, Any] | None = None,
     watch: Callable[[Cluster], None] = lambda cluster: None,
+    closes_windows: bool = False,
 ) -> dict[str, Result]:
     """Return what a plan's queries yield when it runs in buckets; someone may watch after each micro-batch."""
-    run = FragmentRun(plan, data, rng, buckets, functions)
+    run = FragmentRun(plan, data, rng, buckets, functions, closes_windows)
     while run.step():
         watch(run.cluster)
     watch(run.cluster)
@@ -131,8 +132,10 @@ class FragmentRun:
         rng: Random,
         buckets: int,
         functions: Mapping[str, Any] | None = None,
+        closes_windows: bool = False,
     ) -> None:
         self._rng = rng
+        self._closes_windows = closes_windows
         self._buckets = buckets
         self._functions = functions or {}
         self._elements = {table: sorted(own, key=lambda element: element[0]) for table, own in data.items()}
@@ -148,7 +151,7 @@ class FragmentRun:
     def change(self, plan: Plan) -> None:
         """Go on with another plan: workers are made anew from what those before have saved."""
         self._plan = plan
-        layout = Layout(plan, self._buckets)
+        layout = Layout(plan, self._buckets, closes_windows=self._closes_windows, on_bad_row="skip")
         static = {each.id: {1: _packed(each, self._elements[each.table])} for each in plan.sources if not each.time}
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:

@@ -78,7 +78,7 @@ def printed_here(arguments: list[str]) -> str:
     """Return what `cql` prints in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert (cli.main(arguments), err.getvalue()) == (0, "")
+        assert (cli.main(arguments), left_out(err.getvalue())) == (0, [])
     return out.getvalue()
 
 
@@ -87,8 +87,13 @@ def printed_by_program(words: list[str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-m", "repl.cli"] if words[0] == "cql" else [sys.executable]
     ran = subprocess.run([*program, *words[1:]], env=environment, capture_output=True, text=True, timeout=120)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, left_out(ran.stderr)) == (0, [])
     return ran.stdout
+
+
+def left_out(told: str) -> list[str]:
+    """Return the lines on standard error; rows in windows that did not end are all right."""
+    return [line for line in told.splitlines() if ": in windows that did not end: " not in line]
 
 
 def test_there_are_examples_and_all_are_listed() -> None:

@@ -281,7 +281,7 @@ def test_late_and_bad_rows_are_told_on_standard_error(run: Any) -> None:
     Path("bids.csv").write_text("auction,price,at\n1,10,5\n1,x,6\n1,10,1\n1,11,2\n1,12,7\n")
     ran = run(BID + "SELECT price FROM bid; START; SHOW STATS;", "--set", "on_bad_row=skip")
     assert ran.code == 0
-    assert ran.err == "bid: left out: 2 rows came too late, 1 row could not be read\n"
+    assert ran.err == "bid: left out: 2 rows came too late, 1 row was bad\n"
     assert next(line for line in ran.out.splitlines() if line.startswith("source-")).split()[-3:] == ["2", "2", "1"]
 
 

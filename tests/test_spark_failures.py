@@ -125,7 +125,7 @@ def test_a_line_with_too_few_columns_is_an_error_or_is_left_out(spark: SparkSess
     write_csv(2, "7,20,2\n7,20\n8,x,3\n")
     told = "network.cql:2:3: E503: bid/2.csv, line 2: 3 columns are declared, and the line has 2"
     assert refused(FROM_CSV + TOTALS) == told
-    assert run(FROM_CSV + TOTALS, "--set", "on_bad_row=skip") == (0, "bid: left out: 2 rows could not be read\n")
+    assert run(FROM_CSV + TOTALS, "--set", "on_bad_row=skip") == (0, "bid: left out: 2 rows were bad\n")
     assert [row["total"] for row in written() if row["op"] == "+"] == [10, 30]
 
 

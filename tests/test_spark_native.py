@@ -119,7 +119,7 @@ def test_bad_rows_of_a_csv_are_left_out_and_counted(spark: SparkSession, tmp_pat
     made.run(f"REGISTER QUERY q AS SELECT Istream(k + 1 AS k) FROM s INTO parquet OPTIONS (path '{tmp_path / 'q'}')")
     with SparkRun(spark, made.catalog, made.catalog.queries.values()) as run:
         run.drain()
-        assert run.losses() == ["s: left out: 1 row could not be read"]
+        assert run.losses() == ["s: left out: 1 row was bad"]
     assert written(tmp_path / "q")["k"].to_pylist() == [2, 4]
 
 

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class SourceFile:
     """Empty if only size and time are to be compared."""
     is_withdrawn: bool = False
     """There is nothing to be read: it was gone before it was handed to anybody, or emptied after it had ended a run."""
+    found_at: int | None = field(default=None, compare=False)
+    """What the clock on the wall showed when it was noted, in microseconds; None of what is no plain file."""
 
     @classmethod
     def of(cls, number: int, path: str, root: str = "", with_fingerprint: bool = True) -> SourceFile:
@@ -60,9 +62,10 @@ class SourceFile:
         try:
             found = os.stat(absolute)
             mark = fingerprint(absolute, found.st_size) if with_fingerprint and _is_plain(found) else ""
+            now = time.time_ns() // 1000 if _is_plain(found) else None
         except OSError as error:
             raise unreadable(Path(path), error) from None
-        return cls(number, path, found.st_size, found.st_mtime_ns, mark)
+        return cls(number, path, found.st_size, found.st_mtime_ns, mark, found_at=now)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SourceFile:

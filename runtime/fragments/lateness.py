@@ -47,6 +47,11 @@ class Lateness:
         self._newest = BEGINNING if newest is None else newest
         self._before = before or {}
 
+    @property
+    def newest(self) -> int | None:
+        """The latest instant so far."""
+        return None if self._newest == BEGINNING else self._newest
+
     def on_time(self, place: str, instants: Ints) -> Mask:
         """Return which of the next rows are not late."""
         self._newest = max(self._newest, self._before.get(place, BEGINNING))

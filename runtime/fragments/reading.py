@@ -26,6 +26,7 @@ from runtime.fragments.packing import COMBINED, ROWS, TIME, Piece, pack_changes,
 from runtime.operators.base import evaluate_all
 from runtime.operators.shedding import rows_passed
 from runtime.rows import changes, is_sorted
+from runtime.unended import Unended
 from shedding.plans import schedules_of
 from shedding.schedule import Schedule
 
@@ -40,6 +41,7 @@ class FeedReader:
         self._feed = feed
         self._sources = [each.id for each in layout.plan.sources if each.feed == feed]
         clock = clock_of(layout.plan)
+        self._slides = Unended({slide for each in self._sources for slide in clock.sources[each].unended.slides})
         self._is_watched = any(clock.sources[each].is_watched for each in self._sources)
         self._edges = [edge for edge in layout.edges if edge.source in self._sources]
         self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
@@ -132,6 +134,7 @@ class FeedReader:
             values["shed"] = self._shed
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
+            values["unended"] = self._slides.counted(instants)
         blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])
         for fragment, bucket in self._layout.places:
             yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)

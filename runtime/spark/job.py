@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
+from runtime.formats.rows import layout_of
 from runtime.fragments.combining import complete_after
 from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout
@@ -37,6 +38,7 @@ from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
 from runtime.spark.idleness import IdleWatch
 from runtime.spark.labels import label
+from runtime.spark.order_log import KeptOrder
 from runtime.spark.prefixes import prefixed
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters
@@ -45,13 +47,14 @@ from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sent import Sent
 from runtime.spark.shedding import Shedder
 from runtime.spark.source_files import SourceFiles
-from runtime.spark.sources import SourceFrame, carrying
+from runtime.spark.sources import SourceFrame, carrying, goes_by_order
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.spark.telling import tell_complete, tell_order
 from runtime.spark.workers import own_workers
 from runtime.statistics import Figures
+from runtime.unended import unended_text
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
 
@@ -65,6 +68,7 @@ class Job:
         self._delivery = delivery
         self._control = Control(folder / "control")
         self._static = StaticTables(folder / "static")
+        self._kept_order = KeptOrder(folder)
         self._query: SparkQuery | None = None
         self._last_message = ""
         self._told_lately = ("", "")
@@ -90,7 +94,7 @@ class Job:
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self._complete = {}
-        self._order = {}
+        self._order = self._kept_order.last()
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
@@ -232,21 +236,25 @@ class Job:
         )
 
     def losses(self) -> list[str]:
-        """Return a line for each table of which rows came too late or could not be read."""
+        """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         progress = self.progress()
         tables = progress.rows_in
         lost = [line for each in tables for line in losses_text(each, progress.late[each], progress.skipped[each])]
-        return self._files.notes + lost
+        unended = [line for query, rows in self.counters.unended.items() for line in unended_text(query, rows)]
+        return self._files.notes + lost + unended
 
     # The Spark query
 
     def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
-        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, record.plan.sources))
         catalog = definitions.catalog
+        delays = delays_of(catalog, record.plan.sources)
+        closes, on_bad_row = catalog.settings.end == "close", catalog.settings.on_bad_row
+        layout = Layout(record.plan, record.buckets, delays, closes, on_bad_row)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
         policy = catalog.settings.scheduler
-        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{policy}"
+        settings = f"{policy}{closes}{on_bad_row}"
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{settings}"
         return Task(
             network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
             layout=layout,
@@ -287,7 +295,8 @@ class Job:
         native = found.native
         lowered = None if native is None else prefixed(self._task.layout, feed, native, on_bad_row)
         if lowered is None:
-            return found.frame.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
+            read = found.frame.coalesce(1) if goes_by_order(layout_of(found.table)) else found.frame
+            return read.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
         frame, reader = lowered
         return frame.mapInArrow(read_prefixed(self._sent, feed, table, reader), schema)
 
@@ -303,6 +312,8 @@ class Job:
         found, counted = self._computed(frame, batch_id)
         self._complete = complete_after(counted)
         self._order = {feed: {"newest": newest} for each in counted for feed, newest in each["order"].items()}
+        if any(goes_by_order(layout_of(each.table)) for each in self._frames):
+            self._kept_order.keep(batch_id, self._order)
         read = ((feed, place) for each in counted for feed, places in each["places"].items() for place in places)
         self._files.read(batch_id, read)
         results = {query: _in_order(batches) for query, batches in found.items()}

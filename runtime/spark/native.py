@@ -33,6 +33,7 @@ from runtime.failures import callers
 from runtime.formats.line_formats import free_names
 from runtime.formats.options import WRITES, Options
 from runtime.formats.results import Result
+from runtime.formats.rows import layout_of
 from runtime.local import losses_text
 from runtime.progress import Progress
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
@@ -43,7 +44,16 @@ from runtime.spark.progress import Counters
 from runtime.spark.record import Record, delays_of
 from runtime.spark.sent import Sent
 from runtime.spark.source_files import SourceFiles
-from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
+from runtime.spark.sources import (
+    BAD,
+    INSTANT,
+    FileReader,
+    SourceFrame,
+    carried,
+    carrying,
+    goes_by_order,
+    is_read_by_engine,
+)
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.workers import own_workers
 from runtime.spark.written import WRITTEN, Writing, write_results
@@ -61,6 +71,8 @@ def native_stream(
     if output.placement != "source" or len(sources) != 1:
         return None
     stream = definitions.table(sources[0].table)
+    if goes_by_order(layout_of(stream)):
+        return None
     is_frame = stream.name.casefold() in definitions.frames
     is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
     goes_to_files = query.sink is not None and query.sink.format == "parquet"
@@ -216,7 +228,7 @@ class NativeJob:
         return [each for each in self.counters.figures() if each.kind == "source"]
 
     def losses(self) -> list[str]:
-        """Return a line each if rows came too late or could not be read."""
+        """Return a line each if rows came too late or were bad."""
         progress = self.counters.progress()
         lost = ((table, progress.late[table], count) for table, count in progress.skipped.items())
         return self._files.notes + [line for each in lost for line in losses_text(*each)]

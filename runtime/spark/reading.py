@@ -33,7 +33,7 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
         judge = lateness_now(feed, reader.delay)
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
-                for number, part in enumerate(rows.parts(batches)):
+                for number, part in enumerate(rows.parts(batches, judge.newest)):
                     place = f"{part.place}/{partition:08}/{number:08}"
                     found, late = on_time(part, judge)
                     pieces = reader.pack(found.columns, found.instants, found.signs, place)

@@ -44,6 +44,7 @@ from runtime.spark.progress import Counters
 from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
+from runtime.warning import LossWatch, Warn
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -81,7 +82,8 @@ class SparkRun:
     printed to `out`.
     Of those at most `keep` rows of changes are kept.
     `callbacks` are functions that take results, by query. With `adopt`, a checkpoint of other queries is taken over.
-    `places` says where in a script tables and queries are defined, for errors.
+    `places` says where in a script tables and queries are defined, for errors. `warn` is told, while a run without an
+    end goes on, of rows that are left out.
     """
 
     def __init__(
@@ -100,10 +102,12 @@ class SparkRun:
         adopt: bool = False,
         keep: int = MOST_KEPT,
         places: Places = NOWHERE,
+        warn: Warn | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """What has ended the run, if that is known to have failed."""
         self._keep = keep
+        self._watch = None if warn is None else LossWatch(warn)
         self._pushing = Lock()
         self._user_session = spark
         self._spark = network_session(spark)
@@ -196,7 +200,9 @@ class SparkRun:
         else:
             self._deliveries[part] = Delivery(self._root / part, targets, self._output, self._screen)
             kind = Job if part in PART_NAMES.values() else NativeJob
-            self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part], Counters(part))
+            self._jobs[part] = kind(
+                self._spark, self._root / part, self._deliveries[part], Counters(part, self._note_losses)
+            )
 
     def _target(self, query: QueryDef, definitions: Definitions) -> Target:
         tree = query.tree
@@ -413,6 +419,11 @@ class SparkRun:
             for change, definitions in self._planned.values()
             for source in change.record.plan.sources
         )
+
+    def _note_losses(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Called with what was left out of tables so far; what a run with an end leaves out is told at its end."""
+        if self._watch is not None and self.is_endless:
+            self._watch.note(counts)
 
     @property
     def results(self) -> dict[str, Kept]:
