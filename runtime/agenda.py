@@ -82,6 +82,28 @@ class Agenda:
         for instants, columns in inbox:
             self._keep(instants, columns, self.taken_until)
 
+    def cut(self, until: int, most: int) -> int:
+        """Return an instant, the latest up to a given one, before which no more than so many rows are to be taken.
+
+        If that many are at one instant, it is the one after that.
+        """
+        if len(self) <= most:
+            return until
+        if self._inbox:
+            self.settle()
+
+        def due(instant: int) -> int:
+            return sum(int(np.searchsorted(run.instants, instant)) - run.done for run in self._runs)
+
+        if due(until) <= most:
+            return until
+        low = min(int(run.instants[run.done]) for run in self._runs) + 1
+        high = until
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if due(middle) <= most else (low, middle - 1)
+        return low
+
     def take(self, until: int) -> tuple[Ints, Columns] | None:
         """Take all rows before an instant; None if there are none.
 
@@ -140,6 +162,11 @@ class Agenda:
             missing = types[len(run.columns) :]
             run.columns = (*run.columns, *(narrowed(_zeros(len(run.instants), each)) for each in missing))
             run.types = (*run.types, *missing)
+
+    def replace(self, instants: Ints, columns: Columns) -> None:
+        """Have other rows, sorted by instant, instead of all that are still to come."""
+        self._drop(list(self._runs))
+        self._add(instants, columns)
 
     # Keeping
 

@@ -25,6 +25,9 @@ Lanes = dict[str, Ints]
 _EXACT_IN_DOUBLE = 2**52
 _FEWEST = 1024
 
+MERGED_FROM = 1 << 20
+"""From how many entries on those of one cell are merged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -59,6 +62,7 @@ class TimedGroups:
         self.table = SlotTable(key_types, remembered_types)
         self.agenda = Agenda()
         self._used_after_sweep = 0
+        self._merged = 0
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +80,8 @@ class TimedGroups:
         if weight is not None:
             given = [lane * weight for lane in given]
         slots, start, end, given = _condensed(slots, start, end, given)
+        if len(self.agenda) > 2 * self._merged + MERGED_FROM:
+            self._merge()
         self._schedule(start, slots, given)
         if end is not None:
             known = end != FOREVER
@@ -83,6 +89,21 @@ class TimedGroups:
                 self._schedule(end, slots, [-lane for lane in given])
             elif known.any():
                 self._schedule(end[known], slots[known], [-lane[known] for lane in given])
+
+    def _merge(self) -> None:
+        """Make one entry of all that are about the same cell."""
+        self.agenda.settle()
+        coming = self.agenda.rows()
+        if coming is None:
+            return
+        instants, columns = coming
+        slots, *lanes = (np.asarray(column) for column in columns)
+        order = order_by(instants, slots)
+        slots, instants = slots[order], instants[order]
+        starts = np.flatnonzero(changes(instants) | changes(slots))
+        summed = [pa.array(np.add.reduceat(lane[order], starts)) for lane in lanes]
+        self.agenda.replace(instants[starts], (pa.array(slots[starts]), *summed))
+        self._merged = len(starts)
 
     def settle(self) -> None:
         """Take what was put since the last advance into what is kept."""
