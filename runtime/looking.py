@@ -173,7 +173,7 @@ def _shared(look: Look, owner: Ints, positions: Ints, least: int) -> Pairs:
     return owner, key - begin[owner] + look.first[owner]
 
 
-def pairs_found(looks: Iterable[Look], lookup: Lookup | None, most: int = MOST_CANDIDATES) -> Iterator[Pairs]:
+def pairs_found(looks: Iterable[Look], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
     """Yield what rows look at, in pieces of limited size, as far as an index does not rule it out."""
     found: list[Pairs] = []
     size = 0
