@@ -72,6 +72,7 @@ class Code(Enum):
     OTHER_CHECKPOINT = ("E507", "a checkpoint that belongs to other queries, another version or a running network")
     FORGOTTEN = ("E508", "changes that are not kept any more")
     CHANGED_SOURCE = ("E509", "a file of a source that is gone or was changed before its rows were delivered, or after")
+    TOO_MUCH_MEMORY = ("E514", "a query that has to keep more than the memory that it may use")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property

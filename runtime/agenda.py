@@ -69,7 +69,8 @@ class Agenda:
 
     @property
     def nbytes(self) -> int:
-        return sum(run.nbytes for run in self._runs)
+        coming: int = sum(new.nbytes + sum(column.nbytes for column in columns) for new, columns in self._inbox)
+        return sum(run.nbytes for run in self._runs) + coming
 
     def put(self, instants: Ints, columns: Sequence[pa.Array]) -> None:
         """Add rows, in any order of time."""

@@ -22,6 +22,7 @@ from planner.plan import Plan
 from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, clock_of, sources_of_queries
 from runtime.failures import UserFunctionFailed
+from runtime.keeping import Memory
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.choosing import counted_by
@@ -43,10 +44,10 @@ class Executor:
     """A plan at work.
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
-    breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are, and `query_sources` names the sources of the clock that each query is about. `schedules` that are given
-    are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
-    many `buckets`, which share the memory that joins may use.
+    breaking the rules of batches. What is kept may take `max_bytes`. A `clock` that is given is kept by the caller:
+    then sources say themselves how far they are, and `query_sources` names the sources of the clock that each query is
+    about. `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken
+    as it is. It is one `bucket` of so many `buckets`, which share the memory that joins may use.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Executor:
         policy: str = "chain",
         chunk_rows: int = CHUNK_ROWS,
         block_rows: int = BLOCK_ROWS,
+        max_bytes: int | None = None,
         check: bool = False,
         clock: SourceClock | None = None,
         query_sources: Mapping[str, Sequence[str]] | None = None,
@@ -105,6 +107,7 @@ class Executor:
         self._readers = {each.producer: each.readers for each in plan.queues}
         self._waiting: dict[str, Ready] = {}
         self._places = {each.id: at for at, each in enumerate(plan.operators)}
+        self._memory = None if max_bytes is None else Memory(plan, self._operators, self.stubs, max_bytes)
         self._open: list[_Production] = []
         """What operators have begun to put out, the one that is furthest along its path last."""
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
@@ -117,6 +120,8 @@ class Executor:
             name: each for name, each in self._operators.items() if isinstance(each, Aggregate) and each.is_always_there
         }
         self._tapped: dict[str, list[ChangeBatch]] = {each: [] for each in taps}
+        self._untaken = 0
+        """How many rows were put out since the last pause."""
 
     # Input
 
@@ -191,9 +196,10 @@ class Executor:
             pass
 
     def steps(self) -> Iterator[None]:
-        """Process everything that waits, with a pause whenever there are many results that nobody has taken."""
+        """Process everything that waits, with a pause whenever a lot was put out that can be taken."""
         while self.step():
-            if sum(len(each) for each in self._results.values()) >= self._block_rows:
+            if self._untaken >= self._block_rows:
+                self._untaken = 0
                 yield
         for operator in self._operators.values():
             operator.settle()
@@ -249,6 +255,8 @@ class Executor:
             work = self.statistics.operators[production.operator]
             work.record(production.taken, production.made, production.seconds)
         self._put(production.operator, piece, production.arrival)
+        if self._memory is not None:
+            self._memory.note(production.operator, production.taken + len(piece))
 
     def _put(self, producer: str, batch: ChangeBatch, arrival: int) -> None:
         """Pass on what an operator has put out."""
@@ -261,8 +269,10 @@ class Executor:
         self._heartbeats[producer] = batch.until
         if producer in self._tapped:
             self._tapped[producer].append(batch)
+            self._untaken += len(batch)
         node = self.plan.by_id[producer]
         if isinstance(node, op.Output):
+            self._untaken += len(batch)
             self._results[node.query].add(batch)
         elif producer in self._queues:
             self._queues[producer].put(batch, arrival)
@@ -298,6 +308,10 @@ class Executor:
     def complete_until(self) -> dict[str, int]:
         """Return for each query the instant before which all of its results have been put out."""
         return {query: results.until for query, results in self._results.items()}
+
+    def complete_before(self, operator: str) -> int:
+        """Return the instant before which an operator has put out everything."""
+        return self._heartbeats[operator]
 
     def take_tapped(self, operator: str) -> list[ChangeBatch]:
         """Take what a tapped operator has put out since the last time."""
@@ -411,17 +425,12 @@ class _Results:
 
     def __init__(self) -> None:
         self._batches: list[ChangeBatch] = []
-        self._rows = 0
         self.until = BEGINNING
-
-    def __len__(self) -> int:
-        return self._rows
 
     def add(self, batch: ChangeBatch) -> None:
         self.until = batch.until
         if len(batch):
             self._batches.append(batch)
-            self._rows += len(batch)
 
     def to_table(self) -> pa.RecordBatch | None:
         """Return its rows, with their instants and weights first; None if there are none."""
@@ -434,10 +443,9 @@ class _Results:
         """Take over rows."""
         start, weight, *columns = rows.columns
         self._batches = [ChangeBatch(tuple(columns), np.asarray(start), None, np.asarray(weight), self.until)]
-        self._rows = len(rows)
 
     def take(self, types: tuple[pa.DataType, ...]) -> ChangeBatch:
-        batches, self._batches, self._rows = self._batches, [], 0
+        batches, self._batches = self._batches, []
         return concat(batches).with_until(self.until) if batches else empty_batch(types, self.until)
 
 

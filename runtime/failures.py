@@ -11,6 +11,7 @@ from typing import Any
 from cql import bound
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
+from cql.sizes import size_text
 from cql.source import NO_SPAN, Span
 from planner.plan import Plan
 
@@ -51,6 +52,30 @@ class UserFunctionFailed(Exception):
     def __str__(self) -> str:
         given = ", ".join(map(repr, self.arguments))
         return f"{self.function}({given}) failed: {type(self.cause).__name__}: {self.cause}"
+
+
+class MemoryExceeded(Exception):
+    """What queries keep takes more memory than it may; it ends the run. `operator` has most of it."""
+
+    def __init__(self, operator: str, own: int, used: int, limit: int) -> None:
+        super().__init__(operator, own, used, limit)
+        self.operator, self.own, self.used, self.limit = operator, own, used, limit
+
+
+def too_much_memory(failure: MemoryExceeded, plan: Plan, places: Places = NOWHERE) -> CqlError:
+    """Return the error that names the queries and the operator that keep too much."""
+    names = [query for query in plan.queries if failure.operator in plan.part(query).ids]
+    place = places.get(("query", names[0].casefold()), NO_SPAN) if names else NO_SPAN
+    who = f"{'query' if len(names) == 1 else 'queries'} {', '.join(names)}"
+    own, used = (f"{size / 2**20:,.0f} MB" for size in (failure.own, failure.used))
+    return fail(
+        Code.TOO_MUCH_MEMORY,
+        f"{who}: what is kept takes {used}, {own} of it for {failure.operator}, "
+        f"and {size_text(failure.limit)} is the most",
+        place,
+        hint="SHOW STATE and EXPLAIN say what is kept; shorter windows or a more selective condition keep less; "
+        "SET max_memory = '8 GB' allows more",
+    )
 
 
 def callers(queries: Sequence[QueryDef]) -> dict[str, list[str]]:

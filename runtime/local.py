@@ -31,7 +31,16 @@ from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
 from runtime.clock import sources_of_queries
 from runtime.executor import Executor
-from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
+from runtime.failures import (
+    NOWHERE,
+    MemoryExceeded,
+    Places,
+    UserFunctionFailed,
+    callers,
+    explained,
+    placed,
+    too_much_memory,
+)
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
@@ -162,11 +171,18 @@ class _Part:
     def advance(self) -> None:
         """Compute everything that can be computed, and write what is complete."""
         started = perf_counter()
-        self.executor.run()
-        made = {query: self.executor.take(query) for query in self.writers}
-        for query, batch in made.items():
-            self.writers[query].write(batch)
-        self._note({query: len(batch) for query, batch in made.items()}, perf_counter() - started)
+        made = dict.fromkeys(self.writers, 0)
+        for _ in self.executor.steps():
+            self._write(made)
+        self._write(made)
+        self._note(made, perf_counter() - started)
+
+    def _write(self, made: dict[str, int]) -> None:
+        """Write what is complete, and count it."""
+        for query, writer in self.writers.items():
+            batch = self.executor.take(query)
+            writer.write(batch)
+            made[query] += len(batch)
 
     def _note(self, made: Mapping[str, int], seconds: float) -> None:
         """Remember a round in which something happened."""
@@ -271,7 +287,8 @@ class LocalRun:
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
-        self._parts = [_Part(Executor(plan, functions, policy=policy)) for plan in plans]
+        most = catalog.settings.memory_bytes
+        self._parts = [_Part(Executor(plan, functions, policy=policy, max_bytes=most)) for plan in plans]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 
@@ -514,7 +531,7 @@ class LocalRun:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn a failure of the user's code into an error that names the queries that call it."""
+        """Turn a failure of the user's code, or too much to keep, into an error that names the queries."""
         try:
             yield
         except UserFunctionFailed as failure:
@@ -522,6 +539,9 @@ class LocalRun:
             plans = (part.executor.plan for part in self._parts)
             plan = next((plan for plan in plans if failure.operator in plan.by_id), None)
             raise explained(failure, users, plan, self._places) from failure.cause
+        except MemoryExceeded as failure:
+            plan = next(part.executor.plan for part in self._parts if failure.operator in part.executor.plan.by_id)
+            raise too_much_memory(failure, plan, self._places) from None
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:

@@ -18,7 +18,7 @@ from planner import operators as op
 from planner.codec import ExprField
 from planner.conditions import index_condition
 from runtime.agenda import Agenda
-from runtime.batch import ChangeBatch, Columns, empty_batch, in_blocks
+from runtime.batch import ChangeBatch, Columns, concat, empty_batch, in_blocks
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
 from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch, pairs_in_blocks
@@ -207,14 +207,16 @@ class HalfJoin(_Join):
         keys = 0 if self._right_keys is None else self._right_keys.nbytes + self._key_store.nbytes
         return self._counted.nbytes + keys
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         if port == 0:
             self._counted.put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
         elif self._right_keys is not None:
             batch = self._key_changes(batch)
-        for part in self._match(port, batch):
+        for at, part in enumerate(self._match(port, batch)):
+            if at:
+                yield empty_batch(self.types, self.since)
             self._counted.put(SECOND, part.columns[0], part.start, part.end, part.weight)
-        return self._counted.advance(self.until)
+        yield self._counted.advance(self.until)
 
     @property
     def agendas(self) -> Sequence[Agenda]:
@@ -263,16 +265,27 @@ class StreamJoin(Operator):
     def nbytes(self) -> int:
         return self._waiting.nbytes
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         relation = self._matcher.sides[1]
         if port == 1:
             relation.stub.take_in(batch)
         else:
             self._waiting.put(batch.start, batch.columns)
         ready = self._ready()
-        found = [] if ready is None else list(self._matcher.matches(0, ready))
+        held: list[ChangeBatch] = []
+        for part in self._matcher.matches(0, ready) if ready is not None else ():
+            held.append(pairs_batch([part], self.until))
+            if part.bound < self.until and sum(map(len, held)) >= self.context.block_rows:
+                together = concat(held).with_until(part.bound)
+                is_complete = together.start < part.bound
+                yield as_elements(together.filter(is_complete))
+                held = [together.filter(~is_complete)]
         relation.stub.forget_before(self.until)
-        return as_elements(pairs_batch(found, self.until)) if found else empty_batch(self.types, self.until)
+        yield as_elements(concat(held).with_until(self.until)) if held else empty_batch(self.types, self.until)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._waiting]
 
     def _ready(self) -> ChangeBatch | None:
         """Return the elements up to whose instants the relation is complete, each for the time of its instant."""
