@@ -25,9 +25,6 @@ Lanes = dict[str, Ints]
 _EXACT_IN_DOUBLE = 2**52
 _FEWEST = 1024
 
-MERGED_FROM = 1 << 20
-"""From how many entries on those of one cell are merged."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -60,9 +57,8 @@ class TimedGroups:
 
     def __init__(self, key_types: Sequence[pa.DataType], remembered_types: Sequence[pa.DataType] = ()) -> None:
         self.table = SlotTable(key_types, remembered_types)
-        self.agenda = Agenda()
+        self.agenda = Agenda(_by_cell, again=True)
         self._used_after_sweep = 0
-        self._merged = 0
 
     @property
     def nbytes(self) -> int:
@@ -80,8 +76,6 @@ class TimedGroups:
         if weight is not None:
             given = [lane * weight for lane in given]
         slots, start, end, given = _condensed(slots, start, end, given)
-        if len(self.agenda) > 2 * self._merged + MERGED_FROM:
-            self._merge()
         self._schedule(start, slots, given)
         if end is not None:
             known = end != FOREVER
@@ -89,21 +83,6 @@ class TimedGroups:
                 self._schedule(end, slots, [-lane for lane in given])
             elif known.any():
                 self._schedule(end[known], slots[known], [-lane[known] for lane in given])
-
-    def _merge(self) -> None:
-        """Make one entry of all that are about the same cell."""
-        self.agenda.settle()
-        coming = self.agenda.rows()
-        if coming is None:
-            return
-        instants, columns = coming
-        slots, *lanes = (np.asarray(column) for column in columns)
-        order = order_by(instants, slots)
-        slots, instants = slots[order], instants[order]
-        starts = np.flatnonzero(changes(instants) | changes(slots))
-        summed = [pa.array(np.add.reduceat(lane[order], starts)) for lane in lanes]
-        self.agenda.replace(instants[starts], (pa.array(slots[starts]), *summed))
-        self._merged = len(starts)
 
     def settle(self) -> None:
         """Take what was put since the last advance into what is kept."""
@@ -172,6 +151,16 @@ class TimedGroups:
 
     def _schedule(self, instants: Ints, slots: Ints, lanes: Sequence[Ints]) -> None:
         self.agenda.put(instants, [pa.array(slots), *(pa.array(lane) for lane in lanes)])
+
+
+def _by_cell(instants: Ints, columns: Columns) -> tuple[Ints, Columns]:
+    """Return entries in the order of time, of which those of one cell are added up."""
+    slots, *lanes = (np.asarray(column) for column in columns)
+    order = order_by(instants, slots)
+    slots, instants = slots[order], instants[order]
+    starts = np.flatnonzero(changes(instants) | changes(slots))
+    summed = (pa.array(np.add.reduceat(lane[order], starts)) for lane in lanes)
+    return instants[starts], (pa.array(slots[starts]), *summed)
 
 
 def _running(change: Ints, first: Mask, base: Ints) -> Ints:

@@ -118,10 +118,9 @@ def random_setup(rng: Random, case: Case) -> Setup:
 # ------------------------------------------------------------------------------------------------------- small limits
 
 SMALL = {
-    "runtime.agenda": {"MOST_RUNS": 2},
+    "runtime.agenda": {"MOST_RUNS": 2, "LONG": 3},
     "runtime.slots": {"_FEWEST": 1, "MOST_CHUNKS": 2},
-    "runtime.grouping": {"_FEWEST": 1, "MERGED_FROM": 2},
-    "runtime.operators.streams": {"MERGED_FROM": 2},
+    "runtime.grouping": {"_FEWEST": 1},
     "runtime.stores": {"_FEWEST": 1, "MOST_PARTS": 2},
     "runtime.indexes": {"GROWTH": 1, "_LONG_STRETCH": 1},
     "runtime.looking": {

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from runtime.agenda import Agenda
-from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch
+from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.chunks import Delta
 from runtime.expressions import compile_projection
 from runtime.stores import Stub
@@ -94,10 +94,14 @@ class Operator:
 
     def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         """Yield what follows from a batch; its heartbeat is already noted."""
-        yield self.apply(port, batch)
+        made = self.apply(port, batch)
+        if self.node.is_stream:
+            yield made
+        else:
+            yield from in_blocks(made, self.since, self.context.block_rows)
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        """Compute what follows from a batch, of an operator that puts out no more than it is given."""
+        """Compute what follows from a batch, if that is not much more than there is anyway."""
         raise NotImplementedError
 
     @property

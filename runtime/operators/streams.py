@@ -21,9 +21,6 @@ from runtime.rows import changes, distinct_rows, expand_ranges, is_sorted, order
 from runtime.stores import Stub
 from runtime.ticks import Ticks
 
-MERGED_FROM = 1 << 22
-"""From how many changes on those of equal rows at one instant are merged."""
-
 
 class ChangeLog:
     """The changes of a relation in the order of time: rows with weights, negative when they leave.
@@ -32,9 +29,8 @@ class ChangeLog:
     """
 
     def __init__(self, are_netted: bool) -> None:
-        self._agenda = Agenda()
+        self._agenda = Agenda(_by_row)
         self._are_netted = are_netted
-        self._merged = 0
 
     def __len__(self) -> int:
         return len(self._agenda)
@@ -58,26 +54,6 @@ class ChangeLog:
             if known.any():
                 leaving = batch.filter(known)
                 self._agenda.put(leaving.ends, [pa.array(-leaving.weights), *leaving.columns])
-        if len(self._agenda) > 2 * self._merged + MERGED_FROM:
-            self._merge()
-
-    def _merge(self) -> None:
-        """Make one entry of all that are about the same row at the same instant."""
-        self._agenda.settle()
-        coming = self._agenda.rows()
-        if coming is None:
-            return
-        instants, (weight_column, *columns) = coming
-        weights = np.asarray(weight_column)
-        number, first = distinct_rows((pa.array(instants), *columns), len(instants))
-        self._merged = len(first)
-        if 2 * len(first) < len(instants):
-            total = np.zeros(len(first), np.int64)
-            np.add.at(total, number, weights)
-            kept = np.flatnonzero(total)
-            kept = kept[order_by(instants[first[kept]])]
-            rows = take(columns, first[kept])
-            self._agenda.replace(instants[first[kept]], (pa.array(total[kept]), *rows))
 
     def take(self, until: int) -> tuple[Ints, Ints, Columns] | None:
         """Take the changes before a heartbeat: instants, weights, rows; those of one instant netted."""
@@ -100,6 +76,16 @@ class ChangeLog:
     def load(self, chunks: ChunkSets, until: int) -> None:
         """Take over state that was written before."""
         self._agenda.load(chunks.get("agenda", {}), until)
+
+
+def _by_row(instants: Ints, columns: Columns) -> tuple[Ints, Columns]:
+    """Return changes, sorted by instant, of which those of one row are added up; those that cancel are left out."""
+    number, first = distinct_rows((pa.array(instants), *columns[1:]), len(instants))
+    total = np.zeros(len(first), np.int64)
+    np.add.at(total, number, np.asarray(columns[0]))
+    kept = np.flatnonzero(total)
+    kept = kept[order_by(first[kept])]
+    return instants[first[kept]], (pa.array(total[kept]), *take(columns[1:], first[kept]))
 
 
 def netted_changes(instants: Ints, weights: Ints, columns: Columns) -> tuple[Ints, Ints, Columns]:
