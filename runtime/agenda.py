@@ -237,7 +237,8 @@ class Agenda:
         self._drop(list(self._runs))
         order = order_by(instants)
         instants, columns = combine(instants[order], take(columns, order))
-        self._add(instants, columns)
+        if len(instants):
+            self._add(instants, columns)
         self._most = 2 * len(instants) + LONG if self._again or 4 * len(instants) < 3 * before else NEVER
 
 

@@ -73,8 +73,7 @@ def too_much_memory(failure: MemoryExceeded, plan: Plan, places: Places = NOWHER
         f"{who}: what is kept takes {used}, {own} of it for {failure.operator}, "
         f"and {size_text(failure.limit)} is the most",
         place,
-        hint="SHOW STATE and EXPLAIN say what is kept; shorter windows or a more selective condition keep less; "
-        "SET max_memory = '8 GB' allows more",
+        hint="count or group what is joined, shorten the windows, or SET max_memory to more",
     )
 
 
