@@ -121,26 +121,22 @@ class CodeRuns:
     def find_some(
         self, codes: Codes, low: Ints | None, high: Ints | None, most: int
     ) -> Iterator[tuple[Ints, Ints, int]]:
-        """Yield the same pairs, about so many at a time or those of one code, and how many codes are done then.
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then.
 
         Where that takes several pieces, codes are done in the order in which they are given.
         """
         runs = list(self._runs)
+        if not runs:
+            return iter(())
         order = _by_code(codes)
         sorted_codes = codes[order]
         bounds = None if low is None or high is None else (low[order], high[order])
         stretches = [_stretches(run, sorted_codes, bounds) for run in runs]
-        if sum(int(count.sum()) for _, count in stretches) <= most:
-            if runs:
-                owner, positions = _pairs(runs, sorted_codes, stretches)
-                yield order[owner], positions, len(codes)
-            return
-        given = [(_ordered(first, order), _ordered(count, order)) for first, count in stretches]
-        sizes: Ints = np.sum([count for _, count in given], axis=0)
-        for begin, end in pieces(sizes, most):
-            part = [(first[begin:end], count[begin:end]) for first, count in given]
-            owner, positions = _pairs(runs, codes[begin:end], part)
-            yield owner + begin, positions, end
+        if sum(int(count.sum()) for _, count in stretches) > most:
+            given = [(_ordered(first, order), _ordered(count, order)) for first, count in stretches]
+            return _in_pieces(runs, codes, given, most)
+        owner, positions = _pairs(runs, sorted_codes, stretches)
+        return iter(((order[owner], positions, len(codes)),))
 
     def counts(self, codes: Codes, low: Ints, high: Ints) -> Ints:
         """Return how many entries have to be looked at to find those of each code within bounds."""
@@ -171,6 +167,15 @@ def _pairs(runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]]) -
         owners.append(owner[same])
         positions.append(run.positions_at(entries[same]))
     return np.concatenate(owners), np.concatenate(positions)
+
+
+def _in_pieces(
+    runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]], most: int
+) -> Iterator[tuple[Ints, Ints, int]]:
+    for begin, end in pieces(np.sum([count for _, count in stretches], axis=0), most):
+        part = [(first[begin:end], count[begin:end]) for first, count in stretches]
+        owner, positions = _pairs(runs, codes[begin:end], part)
+        yield owner + begin, positions, end
 
 
 def _ordered(values: Ints, order: Ints) -> Ints:

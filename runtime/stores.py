@@ -11,7 +11,7 @@ taken back by rows of negative weight, the store is rewritten when half of it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -216,12 +216,9 @@ class Store:
     def find_some(
         self, index: str, codes: Codes, low: Ints | None, high: Ints | None, most: int
     ) -> Iterator[tuple[Ints, Ints, int]]:
-        """Yield the same pairs, about so many at a time or those of one code, and how many codes are done then."""
-        for owner, positions, done in self._extended(index).find_some(codes, low, high, most):
-            if self.base:
-                kept = positions >= self.base
-                owner, positions = owner[kept], positions[kept]
-            yield owner, positions, done
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then."""
+        found = self._extended(index).find_some(codes, low, high, most)
+        return found if not self.base else _of_positions(found, self.base, FOREVER)
 
     def counts(self, index: str, codes: Codes, low: Ints, high: Ints) -> Ints:
         """Return how many entries of an index have to be looked at to find the rows of each code within bounds."""
@@ -449,13 +446,10 @@ class Stub:
     def find_some(
         self, index: str, codes: Codes, start: Ints, end: Ints, most: int
     ) -> Iterator[tuple[Ints, Ints, int]]:
-        """Yield the same pairs, about so many at a time or those of one code, and how many codes are done then."""
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then."""
         low, high = self.rule.bounds(self.store, self.told, start, end)
-        for owner, positions, done in self.store.find_some(index, codes, low, high, most):
-            if self.seen < self.store.length:
-                shown = positions < self.seen
-                owner, positions = owner[shown], positions[shown]
-            yield owner, positions, done
+        found = self.store.find_some(index, codes, low, high, most)
+        return found if self.seen == self.store.length else _of_positions(found, 0, self.seen)
 
     def weights(self, positions: Ints) -> Ints | None:
         """Return the weights of rows; None if all are 1."""
@@ -493,6 +487,13 @@ def _consolidated(
     left = remaining(number, weight, total)
     kept = np.flatnonzero(left)
     return take(columns, kept), begun[kept], end[kept], left[kept]
+
+
+def _of_positions(found: Iterable[tuple[Ints, Ints, int]], first: int, last: int) -> Iterator[tuple[Ints, Ints, int]]:
+    """Yield the pairs of positions from a first to before a last one."""
+    for owner, positions, done in found:
+        kept = (positions >= first) & (positions < last)
+        yield owner[kept], positions[kept], done
 
 
 def _one_chunk(array: pa.ChunkedArray) -> pa.Array:

@@ -113,9 +113,9 @@ FIXES = {
         "`query.dataframe()` before the engine starts, or keep more: `cql.Engine(keep=10_000_000)`."
     ),
     Code.TOO_MUCH_MEMORY: (
-        "The message says which query keeps how much, and for which operator of `cql explain`. A result that is a relation "
-        "keeps all rows that are to be taken back, so a join of long windows without a selective condition keeps each of "
-        "its pairs. Count or group them, shorten the windows, or allow more: `SET max_memory = '8 GB'`."
+        "The message says which query keeps how much, and for which operator of `cql explain`. A result that is a "
+        "relation keeps all rows that are to be taken back, so a join of long windows without a selective condition "
+        "keeps each of its pairs. Count or group them, shorten the windows, or allow more: `SET max_memory = '8 GB'`."
     ),
     Code.OTHER_CHECKPOINT: (
         "Start from a new checkpoint, or stop the network that uses this one. A checkpoint of other queries can be "
