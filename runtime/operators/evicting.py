@@ -12,7 +12,7 @@ makes no difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from planner import operators as op
 from planner.codec import ExprField
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, empty_batch, take
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, take
 from runtime.chunks import Chunks, Delta
-from runtime.matching import Holds, Matcher, pairs_batch
+from runtime.matching import Holds, Matcher, Matches, pairs_in_blocks
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
@@ -196,7 +196,7 @@ class EvictingJoin(Operator):
         ]
         residual = residual_of(node.residual, context)
         counted = residual and replace(residual, holds=self._counting(residual.holds))
-        self._matcher = Matcher([each.matched for each in self._inputs], counted)
+        self._matcher = Matcher([each.matched for each in self._inputs], counted, None, context.block_rows)
         self._tested = [0, 0]
         """How many pairs with equal keys were found that have to satisfy more than that, and how many of them do."""
         self._found = 0
@@ -236,17 +236,21 @@ class EvictingJoin(Operator):
         """How many pairs there would have been, as far as one can tell, how many were found, and rows given up."""
         return [self._found + round(self._lost), self._found, self._given_up]
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        if len(batch):
-            batch, codes = self._inputs[port].keyed(batch)
-        found = self._matcher.matches(port, batch) if len(batch) else []
-        if len(batch):
-            self._inputs[port].take_in(batch, codes)
-            tested, satisfied = self._tested
-            share = satisfied / tested if tested else 1.0
-            self._lost += share * self._inputs[1 - port].missed.misses(codes, batch.start)
-            self._found += sum(len(part.owner) for part in found)
-        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        return pairs_in_blocks(self._found_by(port, batch), self.types, self.since, self.until, self.context.block_rows)
+
+    def _found_by(self, port: int, batch: ChangeBatch) -> Iterator[Matches]:
+        """Yield the matches of new rows, and keep the rows for those to come."""
+        if not len(batch):
+            return
+        batch, codes = self._inputs[port].keyed(batch)
+        for part in self._matcher.matches(port, batch):
+            self._found += len(part.owner)
+            yield part
+        self._inputs[port].take_in(batch, codes)
+        tested, satisfied = self._tested
+        share = satisfied / tested if tested else 1.0
+        self._lost += share * self._inputs[1 - port].missed.misses(codes, batch.start)
 
     def settle(self) -> None:
         """Learn from a micro-batch; then let go of rows that have ended, and of others if the budget is used up."""
