@@ -178,6 +178,8 @@ class _Part:
         made = dict.fromkeys(self.writers, 0)
         for _ in self.executor.steps():
             self._write(made)
+        for feed in self.feeds:
+            feed.count()
         self._write(made)
         self._note(made, perf_counter() - started)
 

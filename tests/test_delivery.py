@@ -265,7 +265,7 @@ def test_two_runs_never_write_to_one_place_at_the_same_time(format_name: str) ->
     code, message = refused(lambda: Delivery(Path("d"), targets))
     holder = f"process {os.getpid()} on {socket.gethostname()}"
     assert (code, message) == ("OTHER_OWNER", f"'o/o' is in use by {holder}, which writes its results there")
-    first.deliver(0, {format_name: ONE})
+    first.deliver(0, {format_name: [ONE]})
     assert refused(lambda: Delivery(None, targets))[0] == "OTHER_OWNER"
     first.finish()
     before = contents("o")
@@ -291,8 +291,8 @@ def test_a_checkpoint_does_not_go_on_in_the_results_of_another(format_name: str)
 def test_a_run_in_this_process_replaces_results_of_a_checkpoint_that_does_not_run(format_name: str) -> None:
     targets = [target(format_name, "o/o")]
     network = Delivery(Path("c"), targets)
-    network.deliver(0, {format_name: ONE})
-    network.deliver(1, {format_name: TWO})
+    network.deliver(0, {format_name: [ONE]})
+    network.deliver(1, {format_name: [TWO]})
     before = contents("o")
 
     def whole() -> Writer:
@@ -342,10 +342,10 @@ def test_a_place_that_has_gone_between_two_runs_is_an_error(format_name: str) ->
 @pytest.mark.parametrize("format_name", FILES)
 def test_a_place_that_goes_under_a_run_is_an_error(format_name: str) -> None:
     delivery = Delivery(Path("c"), [target(format_name, "o/o")])
-    delivery.deliver(0, {format_name: ONE})
+    delivery.deliver(0, {format_name: [ONE]})
     shutil.rmtree("o")
     told = f"'o/o', which has the results of '{format_name}', has been removed or replaced"
-    for again in (lambda: delivery.deliver(1, {format_name: TWO}), lambda: delivery.deliver(2, {}), delivery.finish):
+    for again in (lambda: delivery.deliver(1, {format_name: [TWO]}), lambda: delivery.deliver(2, {}), delivery.finish):
         assert refused(again) == ("OTHER_OWNER", told)
     delivery.abort()
     assert not Path("o").exists()
@@ -360,11 +360,11 @@ def test_a_growing_file_that_goes_alone_is_an_error() -> None:
 
 def test_a_query_that_changes_in_a_living_network_keeps_its_place() -> None:
     delivery = Delivery(Path("c"), [target("csv", "o", "q"), target("csv", "p", "r")])
-    delivery.deliver(0, {"q": ONE, "r": ONE})
+    delivery.deliver(0, {"q": [ONE], "r": [ONE]})
     delivery.change([target("json", "o", "q"), target("csv", "p", "r")])
-    delivery.deliver(1, {"q": ONE, "r": ONE})
+    delivery.deliver(1, {"q": [ONE], "r": [ONE]})
     delivery.change([target("csv", "o", "r")])
-    delivery.deliver(2, {"r": ONE})
+    delivery.deliver(2, {"r": [ONE]})
     delivery.finish()
     assert {path for path in contents("o") if path.endswith("csv")} == {"part-00000002.csv"}
 

@@ -130,7 +130,7 @@ class Judge(_Run):
 
 def defined(expression: Expr, rows: Sequence[Row], functions: Mapping[str, Any] | None = None) -> list[Value]:
     """Return what an expression is for each row by definition."""
-    judge = Judge(bound_to("1"), {"one": []}, functions or {}, False)
+    judge = Judge(bound_to("1"), {"one": []}, functions or {}, every_tick=False, closes_windows=False)
     return [judge.value(expression, row, 0, ()) for row in rows]
 
 

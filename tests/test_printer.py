@@ -287,12 +287,12 @@ def test_amounts_that_are_no_plain_numbers_are_written_as_interval_texts() -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "a" + " + a" * 240,
-        "NOT " * 240 + "a",
+        "a" + " + a" * 150,
+        "NOT " * 150 + "a",
         "a = (" * 99 + "a = a" + ")" * 99,
-        "f(" * 99 + "a" + ")" * 99,
-        "CASE WHEN " * 120 + "a" + " THEN b END" * 120,
-        "(SELECT a FROM s WHERE b = " * 50 + "a" + ")" * 50,
+        "f(" * 75 + "a" + ")" * 75,
+        "CASE WHEN " * 75 + "a" + " THEN b END" * 75,
+        "(SELECT a FROM s WHERE b = " * 35 + "a" + ")" * 35,
     ],
     ids=lambda text: text[:15],
 )

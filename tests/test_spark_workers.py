@@ -246,7 +246,7 @@ def test_a_python_that_was_chosen_and_is_of_no_use_is_named(
 
 
 def test_modules_beside_the_program_come_after_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", "program/main.py")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "program/main.py", raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     folder = str(Path("program").absolute())
     monkeypatch.setattr(sys, "path", [folder, *sys.path])
