@@ -326,7 +326,7 @@ class Job:
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._shedder is not None:
             counts = counted_by_joins(counted), demands_of_joins(counted)
-            self._shedder.done(self.counters.progress(), self.counters.shed(), *counts)
+            self._shedder.done(self.counters.progress(), self.counters.shed(), *counts, self.counters.first)
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:
