@@ -36,6 +36,9 @@ BAND = 0.1
 FULLEST = 0.8
 """How much of the time that a micro-batch may take is planned for."""
 
+SAFEST = 0.95
+"""What would be later than this share of the bound is taken to be too late."""
+
 LEAST = 2.0
 """A micro-batch may take this times what it takes without rows: below that, shedding saves next to nothing."""
 
@@ -224,7 +227,7 @@ class Controller:
         beside what they usually do for themselves. A single one in which operators were slow says nothing.
         """
         usual, lowest = Costs(), 1 / self.parallel
-        each = [batch.busy_each for batch in self._seen if batch.busy_each] or [self._each_kept]
+        each = [batch.busy_each for batch in self._seen if batch.kept] or [self._each_kept]
         last = [batch for batch in self._seen if batch.busy][-RECENT:]
         spread = sum(b.seconds - usual.fixed for b in last) / sum(b.busy for b in last) if last else 1.0
         guess = max(usual.kept, each[-1] * min(max(spread * self._hope, lowest), 1.0))
@@ -254,7 +257,7 @@ class Controller:
         second = self._savings(load.rate * load.work, shares)
         kept = self.costs.kept * load.rate * load.work - sum(fractions[name] * second[name] for name in shares)
         units = sum(second[name] * shares[name].unit for name in shares if fractions[name] > 0)
-        time = bound.latency - bound.delay - bound.pause - self.costs.seconds(load.waiting, 0.0) - units
+        time = bound.latency * SAFEST - bound.delay - bound.pause - self.costs.seconds(load.waiting, 0.0) - units
         left = time / (1 + kept)
         if load.has_begun and kept > 0:
             left = min(left, (time - load.waited) / kept)
@@ -268,6 +271,8 @@ class Controller:
     def fractions(self, load: Load, shares: Mapping[str, Share], seconds: float) -> dict[str, float]:
         """Return what each schedule should lose, with some load and if a micro-batch may take so many seconds."""
         wanted = self._wanted(seconds)
+        if not self._seen:
+            load = replace(load, is_ahead=False)
         found = self._split(load, wanted, shares)
         self._suspend(load.rate * wanted or load.waiting, load.work, wanted, shares)
         eased = {

@@ -8,11 +8,11 @@ bound; those of windows that ended before the first decision are not meant.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -113,14 +113,17 @@ class Machine:
 
     def _pace(self, at: float) -> tuple[float, float]:
         """Return the rate and the cost of a row at a time."""
-        return next((pace for since, pace in sorted(self.changes.items(), reverse=True) if at >= since), (self.rate, self.row))
+        return next(
+            (pace for since, pace in sorted(self.changes.items(), reverse=True) if at >= since), (self.rate, self.row)
+        )
 
     def _run(self, shedder: Shedder, seconds: float) -> None:
         rng, batch, passed, read, busy = Random(self.seed), 0, 0, 0, 0.0
         newest, first = None, None
         while self.now < seconds:
             there = math.floor(self.now / self.file) * self.file
-            most = shedder.most_rows() if self.can_be_limited else None
+            times = shedder.most_times() if self.can_be_limited else None
+            most = None if times is None else times * self.lengths[-1][2] if self.lengths else 0.0
             upto = self.taken
             count = 0.0
             while upto < there and (most is None or count == 0 or count < most):
@@ -189,3 +192,87 @@ class Machine:
         """Return which share of the windows of some time was delivered."""
         step = self.window if step is None else step
         return sum(since < end <= until for end in self.delays) / ((until - since) / step)
+
+
+@pytest.mark.parametrize("load", [5.0, 10.0])
+@pytest.mark.parametrize("can_be_limited", [True, False])
+def test_after_a_first_micro_batch_of_74_seconds_answers_are_in_time(load: float, can_be_limited: bool) -> None:
+    machine = Machine(rate=1000 * load, row=0.002, cold=74.0, can_be_limited=can_be_limited)
+    machine.run(200)
+    assert machine.late(machine.first_decision) == {}
+    assert machine.share(machine.first_decision + 20, 190) > 0.8 / load
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    load=st.floats(1.1, 12.0),
+    cold=st.floats(0.0, 80.0),
+    begin=st.floats(0.0, 40.0),
+    noise=st.floats(0.0, 0.15),
+    max_gap=st.integers(10, 40),
+    window=st.sampled_from([0.25, 0.5, 1.0]),
+    processors=st.sampled_from([1, 2, 4]),
+    row=st.sampled_from([0.0005, 0.002, 0.02]),
+    others=st.fixed_dictionaries({}, optional={"offset": st.floats(0.0, 200.0), "can_be_limited": st.booleans()}),
+    seed=st.integers(0, 99),
+)
+@example(10.0, 74.0, 0.0, 0.1, 10, 0.25, 2, 0.002, {}, 1)
+@example(5.0, 74.0, 30.0, 0.1, 20, 1.0, 1, 0.002, {"offset": 100.0}, 2)
+def test_answers_are_in_time_from_the_first_decision_on(
+    load: float,
+    cold: float,
+    begin: float,
+    noise: float,
+    max_gap: int,
+    window: float,
+    processors: int,
+    row: float,
+    others: dict[str, Any],
+    seed: int,
+) -> None:
+    """A window is processed in less than a third of the bound, by as many processors as there are."""
+    machine = Machine(
+        rate=min(load, 6.0 / window) * processors / row,
+        row=row,
+        window=window,
+        max_gap=max_gap,
+        cold=cold,
+        noise=noise,
+        processors=processors,
+        seed=seed,
+        **others,
+    )
+    machine.run(begin + cold + 120, begin)
+    assert machine.late(machine.first_decision) == {}
+
+
+def test_times_are_kept_when_rows_cost_more_or_more_of_them_come_and_nothing_is_lost_when_there_is_room() -> None:
+    paces = {100.0: (8000.0, 0.002), 200.0: (1000.0, 0.008), 300.0: (400.0, 0.002)}
+    machine = Machine(rate=2000, row=0.002, changes=paces, noise=0.1)
+    machine.run(400)
+    late = machine.late(machine.first_decision)
+    assert all(any(0 <= end - change <= 25 for change in paces) for end in late), "it takes a while to find out"
+    assert machine.share(350, 390) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7])
+@pytest.mark.parametrize("cold", [2.0, 4.0])
+@pytest.mark.parametrize("file", [0.05, 0.25])
+def test_nothing_is_lost_while_there_is_time_for_everything(load: float, cold: float, file: float) -> None:
+    machine = Machine(rate=1000 * load, row=0.002, cold=cold, noise=0.1, file=file)
+    machine.run(100)
+    assert sum(kept for *_, kept in machine.lengths) == sum(rows for *_, rows, _ in machine.lengths)
+
+
+def test_when_nothing_can_be_in_time_nothing_is_late() -> None:
+    """A window of two seconds takes 40 seconds."""
+    machine = Machine(rate=20_000, row=0.002, window=2.0, cold=30.0)
+    machine.run(150)
+    assert machine.late(machine.first_decision) == {}
+
+
+def test_what_was_lost_altogether_comes_back() -> None:
+    """At first, one of two processors seems to do the work."""
+    machine = Machine(rate=10_000, row=0.002, window=1.0, cold=30.0, is_clock=False)
+    machine.run(150)
+    assert machine.share(100, 140) > 0.05

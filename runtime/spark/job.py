@@ -106,7 +106,7 @@ class Job:
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
-        self._shedder = Shedder(self._folder / "shedding", record.plan, definitions, record.buckets) if sheds else None
+        self._shedder = self._made_shedder(record, definitions) if sheds else None
         saved = Record.load(self._folder)
         told = {} if saved is None else saved.static
         static = self._static.contents(self._spark, record.plan.sources, definitions, told)
@@ -121,6 +121,7 @@ class Job:
             pieces = self._pieces(record.stages, definitions)
             record.save(self._folder)
             self._said = [line for each in self._tickets.values() for line in each.open(self._folder / "spark")]
+            self._pace_files()
             self._look_for_files()
             self._query = SparkQuery(pieces, self._deliver, self._folder / "spark", f"cql {self._task.network}")
         self._watch = Watch(list(self._tickets.values())) if self._tickets else None
@@ -130,6 +131,23 @@ class Job:
             self._idle_watch = IdleWatch(names, timeout, self._tell_idle)
             self._idle_watch.start()
         self._wait_until_told(news)
+
+    def _made_shedder(self, record: Record, definitions: Definitions) -> Shedder:
+        return Shedder(
+            self._folder / "shedding",
+            record.plan,
+            definitions,
+            record.buckets,
+            self._spark.sparkContext.defaultParallelism,
+            self.counters.figures(),
+        )
+
+    def _pace_files(self) -> None:
+        """Let the next micro-batch have as many files as will do no harm, as long as nobody knows what rows cost."""
+        if self._shedder is not None and self._tickets:
+            times = self._shedder.most_times()
+            for tickets in self._tickets.values():
+                tickets.allow(times)
 
     def _look_for_files(self) -> None:
         """Let Spark know of all files that there are now."""
@@ -327,6 +345,8 @@ class Job:
         if self._shedder is not None:
             counts = counted_by_joins(counted), demands_of_joins(counted)
             self._shedder.done(self.counters.progress(), self.counters.shed(), *counts, self.counters.first)
+            self._pace_files()
+            self._look_for_files()
         if self._last_message and self._query is not None and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:
@@ -379,7 +399,11 @@ class Job:
     def _reject_files(self, batch_id: int, error: Exception) -> None:
         """Let the files of a micro-batch be corrected if it failed for what is in them, and nothing was delivered."""
         known = translate(error)
-        if known is not None and known.diagnostics[0].code in _CORRECTABLE and not self._delivery.has_delivered(batch_id):
+        if (
+            known is not None
+            and known.diagnostics[0].code in _CORRECTABLE
+            and not self._delivery.has_delivered(batch_id)
+        ):
             for tickets in self._tickets.values():
                 tickets.reject(self._folder / "spark")
 

@@ -199,15 +199,12 @@ class Shedder:
         self._last = progress
         self._ended = time.monotonic()
 
-    def most_rows(self) -> float | None:
-        """Return how many rows the next micro-batch is to have at most, of sources that can be told; None: all."""
+    def most_times(self) -> float | None:
+        """Return how many times as much as the last micro-batch the next one is to have at most; None: no matter."""
         most = self._controller.most_rows(self._bound())
         self._is_limited = most is not None
-        return most
-
-    def rows_of(self, amounts: Sequence[float]) -> float | None:
-        """Return how many rows some amounts of the sources are, as far as that is known."""
-        return self._expectation.rows(amounts)
+        read = 0 if self._last is None or not self._last.course else self._last.course[-1].rows_in
+        return None if most is None else most / max(read, 1)
 
     # What users ask
 
@@ -300,7 +297,7 @@ class Shedder:
 
     def _waited(self) -> float:
         """Return for how many seconds the first of the rows that wait have waited."""
-        if self._was_idle and not self._is_limited:
+        if self._was_idle:
             return 0.0
         behind = None if self._last is None else self._behind(self._last)
         return time.monotonic() - self._begun if behind is None else behind
