@@ -259,7 +259,7 @@ class Shedder:
         has_begun = any(self._schedules.keeps_begun(drop.units.schedule) for drop in self._drops)
         load = Load(waiting, rate, self._looks.work(waiting, ticks), self._is_ahead, waited, has_begun)
         shares = self._shares(load.work)
-        given_up = self._controller.given_up(load, shares, bound) if self._is_bounded else 0.0
+        given_up = self._controller.given_up(load, shares, bound) if self._gives_up else 0.0
         load = load.without(given_up)
         found = self._controller.fractions(load, shares, bound.batch)
         for join, front in self._alone.items():
@@ -347,9 +347,12 @@ class Shedder:
         return [level.max_latency for level in levels if level.policy != "none"]
 
     @property
-    def _is_bounded(self) -> bool:
-        """Whether all that is shed is to be in time; otherwise nobody has said what is too late."""
-        return all(each is not None for each in self._latencies)
+    def _gives_up(self) -> bool:
+        """Whether what waits for too long is given up as a whole: not if nobody has said what is too late.
+
+        Joins that choose leave out looks of whatever waits.
+        """
+        return not self._joins and all(each is not None for each in self._latencies)
 
     def _shares(self, work: float) -> dict[str, Share]:
         parts, found = self._parts(), dict[str, Share]()
