@@ -124,7 +124,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
         return values["choices"][dual.schedule]["fraction"], front
 
     assert decision(6, 40_000) == (0.0, 0.0)
-    rear, front = decision(7, 84_500)
+    rear, front = decision(7, 83_500)
     assert rear > 0.1 and front == 0.0, "at first rows that find few others do not look"
     most, front = decision(8, 600_000)
     assert rear < most < 1 and front > 0.3, "beyond the best share of looks, rows are lost"
