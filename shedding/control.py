@@ -39,6 +39,12 @@ FULLEST = 0.8
 SAFEST = 0.95
 """What would be later than this share of the bound is taken to be too late."""
 
+SURPRISES = 10
+"""Of how many micro-batches it is known how much longer they took than they should have."""
+
+MOST_SURPRISING = 0.2
+"""Which part of the bound is left free, at most, because the next one may take as much longer."""
+
 LEAST = 2.0
 """A micro-batch may take this times what it takes without rows: below that, shedding saves next to nothing."""
 
@@ -203,6 +209,8 @@ class Controller:
     _short: int = 0
     """How many times in a row what could be lost was too little."""
     _seen: deque[Observed] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _longer: deque[float] = field(default_factory=lambda: deque(maxlen=SURPRISES))
+    """How much longer micro-batches of late took than they should have."""
     _fractions: dict[str, float] = field(default_factory=dict)
 
     def observe(self, batch: Observed) -> None:
@@ -214,6 +222,8 @@ class Controller:
         self._each_read = batch.busy / batch.read
         self._hope = 1.0 if batch.kept else self._hope * HOPE
         if self._started > COLD:
+            if self._seen:
+                self._longer.append(batch.seconds - self.costs.seconds(batch.read, batch.kept))
             self._seen.append(batch)
             self.costs = self._learned()
         elif batch.busy > WARMING and batch.kept:
@@ -257,7 +267,15 @@ class Controller:
         second = self._savings(load.rate * load.work, shares)
         kept = self.costs.kept * load.rate * load.work - sum(fractions[name] * second[name] for name in shares)
         units = sum(second[name] * shares[name].unit for name in shares if fractions[name] > 0)
-        time = bound.latency * SAFEST - bound.delay - bound.pause - self.costs.seconds(load.waiting, 0.0) - units
+        surprise = min(max(self._longer, default=0.0), MOST_SURPRISING * bound.latency)
+        time = (
+            bound.latency * SAFEST
+            - max(surprise, 0.0)
+            - bound.delay
+            - bound.pause
+            - self.costs.seconds(load.waiting, 0.0)
+            - units
+        )
         left = time / (1 + kept)
         if load.has_begun and kept > 0:
             left = min(left, (time - load.waited) / kept)

@@ -185,8 +185,8 @@ class Machine:
         return began + took
 
     def late(self, since: float) -> dict[float, float]:
-        """Return the delays of windows that ended after a time and were later than the bound."""
-        return {end: delay for end, delay in self.delays.items() if end > since and delay > self.bound}
+        """Return the delays of windows that ended after a time and were later than the bound, from when their rows came."""
+        return {end: delay for end, delay in self.delays.items() if end > since and delay > self.bound + self.file}
 
     def share(self, since: float, until: float, step: float | None = None) -> float:
         """Return which share of the windows of some time was delivered."""
