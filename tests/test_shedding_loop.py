@@ -185,7 +185,7 @@ class Machine:
         return began + took
 
     def late(self, since: float) -> dict[float, float]:
-        """Return the delays of windows that ended after a time and were later than the bound, from when their rows came."""
+        """Return the delays of windows that ended after a time and were later than the bound, from when rows came."""
         return {end: delay for end, delay in self.delays.items() if end > since and delay > self.bound + self.file}
 
     def share(self, since: float, until: float, step: float | None = None) -> float:
