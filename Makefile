@@ -18,6 +18,9 @@ PYTEST := $(PY) -m pytest
 GROUPED := -n $(WORKERS) --dist loadgroup
 UNGROUPED := -n $(WORKERS) --dist worksteal
 
+# Tests start many processes; each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup java test test-fast lint format demo bench golden fuzz crash soak package lock clean

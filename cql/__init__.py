@@ -21,15 +21,21 @@ if TYPE_CHECKING:
     from cql.engine import Engine
     from planner.plan import Plan
 
+    __version__: str
+
 __all__ = ["Catalog", "Code", "CqlError", "Diagnostic", "Engine", "bind", "compile"]
 
 
 def __getattr__(name: str) -> object:
-    """Load the engine when it is asked for."""
+    """Load the engine, and look up the version of the package, when they are asked for."""
     if name == "Engine":
         from cql.engine import Engine
 
         return Engine
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("cql-on-spark")
     raise AttributeError(f"module 'cql' has no attribute '{name}'")
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    field_serializer,
     model_validator,
 )
 
@@ -26,6 +27,7 @@ from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.functions.user import UserAggregate, UserFunction, make_aggregate, make_function
 from cql.intervals import TimeDomain
+from cql.secrets import shown_options
 from cql.settings import Settings
 from cql.source import NO_SPAN, Span
 from cql.types import DataType, parse_type
@@ -40,7 +42,7 @@ TypeField = Annotated[
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 class ColumnModel(_Model):
@@ -55,6 +57,16 @@ class External(_Model):
     format: str
     options: dict[str, str] = Field(default_factory=dict)
 
+    @field_serializer("options")
+    def _without_secrets(self, options: dict[str, str]) -> dict[str, str]:
+        return shown_options(options)
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        yield from (("format", self.format), ("options", shown_options(self.options)))
+
+
+_AHEAD = "by how many ticks instants may be ahead, as the settings of a run have it"
+
 
 class StreamDef(_Model):
     """A stream. Without `timestamp` the instant is the first, unnamed column of the source (STREAM's form)."""
@@ -65,6 +77,7 @@ class StreamDef(_Model):
     timestamp: str | None = None
     delay: int = Field(0, description="how many ticks elements may arrive out of order")
     source: External | None = None
+    ahead: int | None = Field(None, exclude=True, description=_AHEAD)
 
     @model_validator(mode="after")
     def _has_its_timestamp(self) -> Self:
@@ -93,6 +106,7 @@ class RelationDef(_Model):
     sign: ColumnModel | None = None
     declared: tuple[str, ...] = Field((), description="all names in the order of the source, timestamp and sign too")
     source: External | None = None
+    ahead: int | None = Field(None, exclude=True, description=_AHEAD)
 
     def scan(self, span: Span = NO_SPAN) -> bound.RelationScan:
         """Return the bound node that reads this relation."""
@@ -165,7 +179,7 @@ class Catalog(BaseModel):
     ['s']
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     version: int = FORMAT_VERSION
     streams: dict[str, StreamDef] = Field(default_factory=dict)
@@ -188,6 +202,12 @@ class Catalog(BaseModel):
         """Return the stream, relation or view of a name, or None."""
         key = name.casefold()
         return self.streams.get(key) or self.relations.get(key) or self.views.get(key)
+
+    def as_read(self, name: str) -> StreamDef | RelationDef:
+        """Return a stream or relation with what the settings say of its rows."""
+        table = self.table(name)
+        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        return table.model_copy(update={"ahead": self.settings.ticks_ahead(table.time)})
 
     def table(self, name: str, span: Span = NO_SPAN, also: Sequence[str] = ()) -> Table:
         """Return the stream, relation or view of a name; raises with the nearest names otherwise."""
@@ -393,12 +413,16 @@ class Catalog(BaseModel):
     # To JSON and back
 
     def to_json(self) -> str:
-        """Return the catalog as JSON; functions go as the place of their code."""
+        """Return the catalog as JSON; functions go as the place of their code, and secrets of options as `***`."""
         return self.model_dump_json(indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Catalog:
-        """Load a catalog; views and queries are bound again."""
+    def from_json(cls, text: str, *, trusted: bool = False) -> Catalog:
+        """Load a catalog; views and queries are bound again.
+
+        Its functions are Python code that is named in the text, and imported. One that has any is refused unless
+        who wrote it is `trusted`.
+        """
         from cql.binder import rebind
 
         try:
@@ -411,6 +435,16 @@ class Catalog(BaseModel):
                 f"this catalog has format version {catalog.version}",
                 hint=f"this program reads version {FORMAT_VERSION}",
             )
+        coded = (*catalog.functions.values(), *catalog.aggregates.values())
+        if coded and not trusted:
+            named = ", ".join(f"{each.name} at {each.location}" for each in coded)
+            raise fail(
+                Code.NOT_TRUSTED,
+                f"this catalog names code to import: {named}",
+                hint="if you trust who wrote it: Catalog.from_json(text, trusted=True)",
+            )
+        for each in coded:
+            each.trust()
         rebind(catalog)
         return catalog
 

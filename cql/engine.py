@@ -21,6 +21,7 @@ An instant is closed when something later has come: the bid at 4 counts when the
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import shutil
 import tempfile
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from runtime.spark.handing import Handing
     from runtime.spark.run import SparkRun
     from runtime.spark.session import Lease
+
+_LOG = logging.getLogger("cql")
+"""Where it is told which rows are left out; without anybody who handles it, that is standard error."""
 
 __all__ = ["Change", "Engine", "Query"]
 
@@ -96,6 +100,8 @@ class Engine:
         self._frames: dict[str, tuple[StreamDef | RelationDef, DataFrame]] = {}
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._handings: dict[str, Handing] = {}
+        self._pushed_until: dict[str, int] = {}
+        """The latest instant that was pushed into each table since the start."""
         self._temporary: Path | None = None
         self._lease: Lease | None = None
         self.notes: list[str] = []
@@ -276,7 +282,7 @@ class Engine:
         trial = Session(self.catalog.copy_for_trial())
         statement = f"CREATE {kind} {_quoted(name)} ({columns}){clause}"
         trial.run(statement, f"<{name}>")
-        rows = rows_of(_table(trial.catalog, name), found)
+        rows = rows_of(trial.catalog.as_read(name), found)
         self._session.run(statement, f"<{name}>")
         self._data[name.casefold()] = _table(self.catalog, name), rows
 
@@ -306,6 +312,7 @@ class Engine:
             raise fail(Code.BAD_DEFINITION, "the engine is running", hint="stop() it first")
         if self._run is not None and self._checkpoint is None:
             self._handings = {}
+        self._pushed_until = {}
         self._run = run = self._local_run() if self._is_local else self._spark_run()
         self._is_running = True
         self.notes = list(run.notes)
@@ -323,7 +330,13 @@ class Engine:
 
         queries = list(self.catalog.queries.values())
         return LocalRun(
-            self.catalog, queries, data=self._all_data(), live=True, callbacks=self._callbacks, keep=self._keep
+            self.catalog,
+            queries,
+            data=self._all_data(),
+            live=True,
+            callbacks=self._callbacks,
+            keep=self._keep,
+            warn=_LOG.warning,
         )
 
     def _spark_run(self) -> SparkRun:
@@ -340,6 +353,7 @@ class Engine:
             keep=self._keep,
             checkpoint=self._checkpoint,
             adopt=self._adopt,
+            warn=_LOG.warning,
         )
 
     def _all_data(self) -> dict[str, list[Rows]]:
@@ -354,10 +368,14 @@ class Engine:
 
         The engine is started if it has not been.
         """
+        from runtime.batch import BEGINNING
         from runtime.memory import rows_of
 
         run = self._waiting_run()
-        taken = rows_of(_table(self.catalog, name), rows)
+        table, key = self.catalog.as_read(_table(self.catalog, name).name), name.casefold()
+        taken = rows_of(table, rows, self._pushed_until.get(key))
+        if len(taken):
+            self._pushed_until[key] = max(int(taken.instants.max()), self._pushed_until.get(key, BEGINNING))
         self._guarded(lambda: run.push(name, taken))
 
     def heartbeat(self, name: str, instant: int | str | datetime.datetime) -> None:
@@ -408,6 +426,8 @@ class Engine:
     def stop(self) -> None:
         """End all sources: the last instants are closed, and results are complete. Does nothing if nothing runs.
 
+        Which rows were left out is told to the logger `cql`, which prints it to standard error if nobody handles it.
+
         With a checkpoint, instants that are open stay open: an engine that goes on from there closes them.
         """
         if self._is_running and self._run:
@@ -415,6 +435,8 @@ class Engine:
                 self._guarded(self._run.close_instants)
             self._is_running = False
             self._run.finish()
+            for line in self._run.losses():
+                _LOG.warning(line)
 
     def progress(self) -> dict[str, Progress]:
         """Return how far the queries are, by their clock: integer, timestamp or timeless; what runs now or ran last.

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
+from cql.secrets import MASK, secret_places, without_secrets
 from cql.source import NO_SPAN, Source, Span
+from cql.visible import visible
 
 
 class Code(Enum):
@@ -54,6 +56,7 @@ class Code(Enum):
     BAD_SUBQUERY = ("E409", "a subquery of the wrong shape for its place")
     BAD_ROW_NUMBER = ("E410", "ROW_NUMBER outside the one place where it has a meaning")
     BAD_DEFINITION = ("E411", "a definition that contradicts itself")
+    NOT_TRUSTED = ("E412", "a catalog that names code, from somebody of whom nobody said that they are trusted")
     # Planning
     CANNOT_DECORRELATE = (
         "E601",
@@ -72,6 +75,14 @@ class Code(Enum):
     OTHER_CHECKPOINT = ("E507", "a checkpoint that belongs to other queries, another version or a running network")
     FORGOTTEN = ("E508", "changes that are not kept any more")
     CHANGED_SOURCE = ("E509", "a file of a source that is gone or was changed before its rows were delivered, or after")
+    OTHER_OWNER = ("E511", "a place of results that belongs to another run, or that somebody has removed")
+    CANNOT_READ = ("E512", "a source that Spark cannot read as it is defined")
+    # What the program runs on
+    MISSING = ("E701", "something that is needed to run is not there")
+    VERSIONS = ("E702", "versions of Java, Python or Spark that do not go together")
+    NOT_STARTED = ("E703", "Spark did not start")
+    TOO_SLOW = ("E704", "a Python process of Spark that did not start in time")
+    PROCESS_ENDED = ("E705", "a Python process of Spark that ended while it worked")
     NOT_AVAILABLE = ("E901", "a part of the system that this version does not have yet")
 
     @property
@@ -107,12 +118,17 @@ class CqlError(Exception):
     def __init__(self, diagnostics: Sequence[Diagnostic], source: Source | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
         self.source = source
-        super().__init__(self.render() if source else "; ".join(d.message for d in self.diagnostics))
+        super().__init__(self.render() if source else "; ".join(said(d.message) for d in self.diagnostics))
 
     def render(self) -> str:
         """Return the text for people: place, code, message, the line, a caret and a hint."""
         source = self.source or Source("<text>", "")
         return "\n".join(render(diagnostic, source) for diagnostic in self.diagnostics)
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether what the program runs on is to blame, and not the user's text or data."""
+        return any(each.code.text.startswith("E7") for each in self.diagnostics)
 
     def within(self, source: Source) -> CqlError:
         """Return the same error, knowing the source that its spans point into."""
@@ -148,20 +164,41 @@ def one_of(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
 
 
+def said(text: str) -> str:
+    """Return a text of an error as it is shown: in one line, without secrets and without what terminals obey."""
+    return visible(without_secrets(text))
+
+
 def render(diagnostic: Diagnostic, source: Source) -> str:
     """Return `NAME:LINE:COL: CODE: message`, the source line, a caret line and the advice."""
     line, column = source.position(diagnostic.span.start)
-    shown = source.line(line)
-    lines = [f"{source.name}:{line}:{column}: {diagnostic.code.text}: {diagnostic.message}"]
-    if shown.strip():
-        before = "".join(ch if ch == "\t" else " " * _cells(ch) for ch in shown[: column - 1])
-        length = max(1, min(diagnostic.span.end - diagnostic.span.start, len(shown) - column + 1))
-        under = sum(_cells(ch) for ch in shown[column - 1 : column - 1 + length]) or 1
-        lines += ["  " + shown, "  " + before + "^" * under]
+    cells = _shown_line(source, line)
+    lines = [f"{visible(source.name)}:{line}:{column}: {diagnostic.code.text}: {said(diagnostic.message)}"]
+    if "".join(cells).strip():
+        before = "".join("\t" if cell == "\t" else " " * _width(cell) for cell in cells[: column - 1])
+        length = max(1, min(diagnostic.span.end - diagnostic.span.start, len(cells) - column + 1))
+        under = sum(_width(cell) for cell in cells[column - 1 : column - 1 + length]) or 1
+        lines += ["  " + "".join(cells), "  " + before + "^" * under]
     advice = diagnostic.advice()
     if advice:
-        lines.append("  hint: " + advice)
+        lines.append("  hint: " + said(advice))
     return "\n".join(lines)
+
+
+def _shown_line(source: Source, number: int) -> list[str]:
+    """Return what stands for each character of a line: itself, its spelling, or the mask of a secret and nothing."""
+    start, text = source.start_of(number), source.line(number)
+    cells = [character if character == "\t" else visible(character) for character in text]
+    for first, end in secret_places(source.text):
+        within = range(max(first - start, 0), min(end - start, len(text)))
+        for at in within:
+            cells[at] = MASK if at == within[0] else ""
+    return cells
+
+
+def _width(text: str) -> int:
+    """Return how many terminal cells a text takes."""
+    return sum(map(_cells, text))
 
 
 def _cells(character: str) -> int:

@@ -126,3 +126,17 @@ def interval_part(amount: str, unit: str) -> tuple[str, Unit]:
     except InvalidOperation:
         raise BadInterval(f"'{amount}' is not a number") from None
     return amount, found
+
+
+def duration_text(ticks: int, time: TimeDomain | None) -> str:
+    """Return a length of time in the largest unit that goes into it.
+
+    >>> duration_text(90_000_000, TimeDomain.TIMESTAMP), duration_text(7200, TimeDomain.INTEGER)
+    ('90 seconds', '2 hours')
+    >>> duration_text(0, TimeDomain.TIMESTAMP)
+    '0 seconds'
+    """
+    length = ticks * (time or TimeDomain.INTEGER).microseconds_per_tick
+    unit = next(unit for unit in reversed(Unit) if length % unit.value == 0) if length else Unit.SECOND
+    amount = length // unit.value
+    return f"{amount:,} {unit.name.lower()}{'' if abs(amount) == 1 else 's'}"

@@ -19,6 +19,7 @@ from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef, Table, ViewDe
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest, one_of
 from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
+from cql.intervals import duration_text
 from cql.options import option_text
 from cql.parsing import parse_script
 from cql.paths import beside_script, script_folder
@@ -190,7 +191,7 @@ class Session:
                             s.name,
                             _columns(s.scan().schema),
                             s.timestamp or "(first column)",
-                            f"{s.delay} {'s' if s.time.name == 'INTEGER' else 'us'}",
+                            duration_text(s.delay, s.time),
                             s.source.format if s.source else "",
                         )
                         for s in self.catalog.streams.values()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from cql.errors import Code, fail, nearest, one_of
-from cql.intervals import BadInterval, parse_interval
+from cql.intervals import BadInterval, TimeDomain, parse_interval
 from cql.source import NO_SPAN, Span
 
 
@@ -43,11 +43,21 @@ class Settings(BaseModel):
         description="a row of a source that does not fit its columns ends the run (fail) or is left out and counted "
         "(skip)",
     )
+    max_ahead: str = Field(
+        "auto",
+        description="a row that is further ahead is a bad row: ahead of the clock on the wall for TIMESTAMP time, of "
+        "the rows before it for integer time; auto: 1 day for TIMESTAMP time, off for integer time",
+    )
 
     files: Literal["drain", "follow"] = Field(
         "drain",
         description="a run ends when all files that are there have been read (drain), or goes on, on Spark, with files "
         "that come into folders later (follow)",
+    )
+    end: Literal["open", "close"] = Field(
+        "open",
+        description="a run over sources that end stops at the last instant of each query's inputs, and windows with a "
+        "slide that end later stay open (open), or goes on until these have ended (close)",
     )
     paths_from: Literal["working_directory", "script"] = Field(
         "working_directory",
@@ -86,10 +96,13 @@ class Settings(BaseModel):
     )
     shedding_seed: int = Field(0, description="decides which windows or rows are lost")
 
-    @field_validator("idle_timeout", "max_latency")
+    @field_validator("idle_timeout", "max_latency", "max_ahead")
     @classmethod
-    def _is_off_or_long(cls, value: str) -> str:
-        if value != "off" and parse_interval(value).microseconds() <= 0:
+    def _is_off_or_long(cls, value: str, info: ValidationInfo) -> str:
+        if (
+            value not in ("off", cls.model_fields[str(info.field_name)].default)
+            and parse_interval(value).microseconds() <= 0
+        ):
             raise BadInterval("it is longer than nothing")
         return value
 
@@ -97,6 +110,13 @@ class Settings(BaseModel):
     def idle_seconds(self) -> float | None:
         """The timeout of idle streams in seconds; None if there is none."""
         return None if self.idle_timeout == "off" else parse_interval(self.idle_timeout).microseconds() / 1e6
+
+    def ticks_ahead(self, time: TimeDomain | None) -> int | None:
+        """Return by how many ticks of a clock rows may be ahead; None if there is no limit."""
+        if time is None or self.max_ahead == "off" or (self.max_ahead == "auto" and time is TimeDomain.INTEGER):
+            return None
+        length = parse_interval("1 day" if self.max_ahead == "auto" else self.max_ahead)
+        return length.microseconds() // time.microseconds_per_tick
 
     def changed(self, key: str, value: Any, key_span: Span = NO_SPAN, value_span: Span = NO_SPAN) -> Settings:
         """Return the settings with one of them changed; raises for an unknown key or value."""
@@ -132,4 +152,6 @@ class Settings(BaseModel):
         if kind in (int, float):
             return "a whole number" if kind is int else "a number"
         choices = getattr(kind, "__args__", None)
-        return one_of([str(choice) for choice in choices]) if choices else "off or an interval"
+        if choices:
+            return one_of([str(choice) for choice in choices])
+        return "off or an interval" if cls.model_fields[name].default == "off" else "auto, off or an interval"

@@ -16,6 +16,7 @@ from typing import Any
 from cql import bound
 from cql.ast import RelToStreamKind, SetKind
 from cql.bound import ColumnRef, Expr, Rel
+from cql.intervals import TimeDomain
 from planner import operators as op
 from planner.expressions import columns, shifted
 from planner.logical import GroupTopN, JoinType, KeyedJoin, MultiJoin, StreamJoin
@@ -59,8 +60,8 @@ class Builder:
     _keeps_order: bool = False
     _timed: tuple[bound.StreamScan | bound.RelationScan, ...] = ()
 
-    def output(self, query: str, plan: Rel) -> op.Operator:
-        """Build a query's plan and return its output operator."""
+    def output(self, query: str, plan: Rel, slides: tuple[int, ...] = ()) -> op.Operator:
+        """Build a query's plan and return its output operator; `slides` are those of the query as it was written."""
         self._timed = tuple(scan for scan in bound.scans(plan) if scan.domain is not None)
         built = self.build(plan, None)
         made = self._add(
@@ -69,12 +70,15 @@ class Builder:
             [c.model_copy(update={"name": f.name}) for c, f in zip(built.operator.columns, plan.schema, strict=True)],
             plan.is_stream,
             query=query,
+            slides=slides,
         )
         return made
 
     def build(self, node: Rel, demand: Demand) -> Built:
         """Return the operator that computes a node, and how its output is partitioned."""
         match node:
+            case bound.RelationScan(domain=TimeDomain() as time):
+                return self._ledger(node, time, demand)
             case bound.StreamScan() | bound.RelationScan():
                 return self._source(node)
             case bound.Filter():
@@ -120,6 +124,15 @@ class Builder:
             epoch=self.epoch,
         )
         return Built(made, FREE)
+
+    def _ledger(self, node: bound.RelationScan, time: TimeDomain, demand: Demand) -> Built:
+        """Build the log of a relation, with equal rows in one bucket: any expressions of rows can be the keys."""
+        below = self._source(node)
+        keys = columns(node) if demand is None else demand
+        routed, partitioning = self._to_keys(below, keys) if keys else (self._to_single(below), SINGLE)
+        reason = None if keys else "its reader runs in one bucket"
+        made = self._add(op.Ledger, [routed], below.operator.columns, False, reason=reason, table=node.name, time=time)
+        return Built(made, partitioning)
 
     def _begins(self) -> tuple[str, ...]:
         """Return the sources whose first element is the first instant of the query."""

@@ -6,7 +6,7 @@ are left out. Operator ids are hashes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -26,8 +26,39 @@ def type_from_text(text: str) -> DataType:
     return _SPECIAL_TYPES.get(text) or parse_type(text)
 
 
+NESTED_LEVELS = 32
+"""Up to how many levels an expression is written as it nests. What writes and reads JSON recurses, and gives up soon
+after a hundred: deeper ones are written as a list in which operands come before what they are operands of."""
+
+
 def encode(expression: Expr) -> Json:
     """Return an expression as JSON values."""
+    if _levels(expression) <= NESTED_LEVELS:
+        return _encoded(expression, [encode(part) for part in bound.children(expression)])
+    nodes: list[Json] = []
+    places: list[int] = []
+    waiting = [(expression, False)]
+    while waiting:
+        part, is_ready = waiting.pop()
+        below = bound.children(part)
+        if not is_ready:
+            waiting += [(part, True), *((each, False) for each in reversed(below))]
+            continue
+        first = len(places) - len(below)
+        nodes.append(_encoded(part, places[first:]))
+        places[first:] = [len(nodes) - 1]
+    return {"nodes": nodes}
+
+
+def _levels(expression: Expr) -> int:
+    count, level = 0, [expression]
+    while level:
+        count, level = count + 1, [part for each in level for part in bound.children(each)]
+    return count
+
+
+def _encoded(expression: Expr, operands: Sequence[Any]) -> Json:
+    """Return an expression as JSON values, given what stands for its operands."""
     common = {"type": str(expression.type), "nullable": expression.nullable}
     match expression:
         case bound.ColumnRef(depth=0):
@@ -35,19 +66,29 @@ def encode(expression: Expr) -> Json:
         case bound.Literal():
             return {"value": _encode_value(expression.value), **common}
         case bound.Call():
-            return {"call": expression.function, "args": [encode(a) for a in expression.arguments], **common}
+            return {"call": expression.function, "args": [*operands], **common}
         case bound.UserCall():
-            return {"user": expression.function, "args": [encode(a) for a in expression.arguments], **common}
+            return {"user": expression.function, "args": [*operands], **common}
         case bound.Cast():
-            return {"cast": encode(expression.operand), **common}
+            return {"cast": operands[0], **common}
         case bound.Case():
-            branches = [[encode(when), encode(then)] for when, then in expression.branches]
-            return {"case": branches, "else": encode(expression.otherwise), **common}
+            branches = [[when, then] for when, then in zip(operands[:-1:2], operands[1::2], strict=True)]
+            return {"case": branches, "else": operands[-1], **common}
     raise TypeError(f"{type(expression).__name__} has no place in an operator")
 
 
 def decode(data: Json) -> Expr:
     """Return the expression that `encode` gave."""
+    if "nodes" not in data:
+        return _decoded(data, decode)
+    made: list[Expr] = []
+    for node in data["nodes"]:
+        made.append(_decoded(node, made.__getitem__))
+    return made[-1]
+
+
+def _decoded(data: Json, operand: Callable[[Any], Expr]) -> Expr:
+    """Return an expression, given how to find its operands."""
     common: dict[str, Any] = {"type": type_from_text(data["type"]), "nullable": data["nullable"]}
     match data:
         case {"column": index}:
@@ -55,14 +96,14 @@ def decode(data: Json) -> Expr:
         case {"value": value}:
             return bound.Literal(_decode_value(value), **common)
         case {"call": name, "args": arguments}:
-            return bound.Call(name, tuple(decode(a) for a in arguments), **common)
+            return bound.Call(name, tuple(map(operand, arguments)), **common)
         case {"user": name, "args": arguments}:
-            return bound.UserCall(name, tuple(decode(a) for a in arguments), **common)
-        case {"cast": operand}:
-            return bound.Cast(decode(operand), **common)
+            return bound.UserCall(name, tuple(map(operand, arguments)), **common)
+        case {"cast": inside}:
+            return bound.Cast(operand(inside), **common)
         case {"case": branches, "else": otherwise}:
-            pairs = tuple((decode(when), decode(then)) for when, then in branches)
-            return bound.Case(pairs, decode(otherwise), **common)
+            pairs = tuple((operand(when), operand(then)) for when, then in branches)
+            return bound.Case(pairs, operand(otherwise), **common)
     raise ValueError(f"not an expression: {data}")
 
 

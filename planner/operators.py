@@ -99,6 +99,14 @@ class Source(Operator):
         return table if self.is_stream or not self.epoch else f"{table}@{self.epoch}"
 
 
+class Ledger(Operator):
+    """The changes of a relation as its log has them, but for removals of rows that are not there."""
+
+    kind: Literal["ledger"] = "ledger"
+    table: str
+    time: TimeDomain
+
+
 class Select(Operator):
     """Passes what satisfies all predicates; they commute and may be evaluated in any order."""
 
@@ -114,7 +122,7 @@ class Project(Operator):
 
 
 class SeqWindow(Operator):
-    """A bounded window. Ties at one instant are in source order, or, for derived streams, by value."""
+    """A bounded window. Ties at one instant are in the order of the one source of the stream, or else by value."""
 
     kind: Literal["seq-window"] = "seq-window"
     window: WindowField
@@ -204,7 +212,7 @@ class AntiJoin(Operator):
 
 
 class MJoin(Operator):
-    """A multiway join; each input probes the others in its own order, which may change at any time."""
+    """A multiway join; what arrives at an input probes the others in the order of the inputs."""
 
     kind: Literal["mjoin"] = "mjoin"
     keys: tuple[tuple[ExprField, ...], ...]
@@ -349,14 +357,16 @@ class Hold(Operator):
 
 
 class Output(Operator):
-    """The result of a registered query, under its column names."""
+    """The result of a registered query, under its column names; `slides` are those of its windows."""
 
     kind: Literal["output"] = "output"
     query: str
+    slides: tuple[int, ...] = ()
 
 
 AnyOperator = Annotated[
     Source
+    | Ledger
     | Select
     | Project
     | SeqWindow
@@ -387,6 +397,7 @@ AnyOperator = Annotated[
 
 OPERATOR_TYPES: tuple[type[Operator], ...] = (
     Source,
+    Ledger,
     Select,
     Project,
     SeqWindow,
@@ -424,7 +435,7 @@ def join_type(kind: JoinType) -> type[Operator]:
 
 def identified(operator: Operator, salt: str = "") -> Operator:
     """Return an operator with the id that its content gives it; a salt keeps it apart from its equals."""
-    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula"})
+    content = operator.model_dump(mode="json", exclude={"id", "columns", "reason", "size", "formula", "slides"})
     for name in ("begins", "epoch"):
         if not content.get(name):
             content.pop(name, None)

@@ -13,7 +13,7 @@ from itertools import islice
 
 from pydantic import BaseModel, ConfigDict
 
-from cql.bound import Rel
+from cql.bound import Rel, slides
 from cql.errors import Code, fail
 from planner import operators as op
 from planner.build import Builder
@@ -99,7 +99,7 @@ def compile_query(
     """
     logical = optimize(tree, disabled)[0]
     builder = Builder(salt="" if share else name, epoch=epoch, spread=spread)
-    builder.output(name, logical)
+    builder.output(name, logical, slides(tree))
     return planned(name, builder.operators, share)
 
 

@@ -1,8 +1,9 @@
 """The driver of rewrite rules: walks the plan, applies rules in order, checks what they leave behind.
 
 A rule looks at one node and returns a replacement, or None where it does not apply. The driver does
-the walking: inputs first, then the node, again until the rule finds nothing more. After each rule
-that changed something the plan must have the same schema and kind and satisfy all invariants;
+the walking: inputs first, then the node, again until the rule finds nothing more; a rule that has to
+see the whole of a tree of joins is marked `outermost_first` and tried at a node before its inputs. After
+each rule that changed something the plan must have the same schema and kind and satisfy all invariants;
 otherwise the rule is named as the culprit.
 
 Plans are immutable and a rule is a function of its node, so a subtree in which a rule found nothing
@@ -28,6 +29,15 @@ from cql.bound import (
 )
 
 Rewrite = Callable[[Rel], Rel | None]
+
+_OUTERMOST_FIRST: set[Rewrite] = set()
+
+
+def outermost_first(rule: Rewrite) -> Rewrite:
+    """Mark a rule that is tried at a node before it is tried at the node's inputs."""
+    _OUTERMOST_FIRST.add(rule)
+    return rule
+
 
 Nodes = dict[int, Rel]
 """Nodes by identity, kept so that no other node takes their id."""
@@ -129,16 +139,25 @@ class _Walk:
 
     def visit(self, node: Rel) -> Rel:
         while id(node) not in self.settled:
-            node = self._inputs_visited(node)
-            replacement = self.rule(node)
-            if replacement is None or replacement is node:
+            replacement = self.replacement(node) if self.rule in _OUTERMOST_FIRST else None
+            if replacement is None:
+                node = self._inputs_visited(node)
+                replacement = self.replacement(node)
+            if replacement is None:
                 self.settled[id(node)] = node
                 break
-            self.changes += 1
-            if self.changes > MOST_CHANGES:
-                raise RuleError(f"rule {self.rule.__name__} does not come to an end")
             node = replacement
         return node
+
+    def replacement(self, node: Rel) -> Rel | None:
+        """Return what the rule makes of a node; None where it does not apply."""
+        replacement = self.rule(node)
+        if replacement is None or replacement is node:
+            return None
+        self.changes += 1
+        if self.changes > MOST_CHANGES:
+            raise RuleError(f"rule {self.rule.__name__} does not come to an end")
+        return replacement
 
     def _inputs_visited(self, node: Rel) -> Rel:
         changes: dict[str, object] = {}

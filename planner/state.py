@@ -16,10 +16,11 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from cql import bound
+from cql.intervals import duration_text
 from cql.sizes import size_text
 from planner import operators as op
 from planner.codec import ExprField
-from planner.text import duration_text, expression_text, sort_text, window_text
+from planner.text import expression_text, sort_text, window_text
 
 Growth = Literal["constant", "relation", "window", "keys", "stream"]
 """What the size of some state depends on, from the tamest to the wildest: a number in the query, a given
@@ -126,6 +127,9 @@ class StateBuilder:
         """Add the synopses that an operator needs."""
         below = [self.facts[edge.operator] for edge in operator.inputs]
         match operator:
+            case op.Ledger():
+                growth = below[0].growth
+                self._private(operator, 0, "rows", "how often each row is there", "with the last of a row", growth)
             case op.SeqWindow():
                 self._window(operator)
             case op.BinaryJoin():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cql import bound
 from cql.bound import Expr, Rel
-from cql.intervals import TimeDomain, Unit
+from cql.intervals import TimeDomain, duration_text
 from cql.types import Kind
 from planner.logical import GroupTopN, KeyedJoin, MultiJoin, StreamJoin
 
@@ -98,7 +98,8 @@ def literal_text(literal: bound.Literal) -> str:
     if literal.type.kind is Kind.STRING:
         return "'" + str(value).replace("'", "''") + "'"
     if literal.type.kind is Kind.INTERVAL:
-        return f"INTERVAL {value} us"
+        length = duration_text(int(value), TimeDomain.TIMESTAMP).replace(",", "")
+        return f"INTERVAL '{length.upper()}'"
     if literal.type.kind is Kind.TIMESTAMP:
         moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=int(value))
         return f"TIMESTAMP '{moment}'"
@@ -110,18 +111,6 @@ def aggregate_text(call: bound.AggregateCall, names: Sequence[str]) -> str:
     inner = ", ".join(expression_text(argument, names) for argument in call.arguments) or "*"
     text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{inner})"
     return text + (f" FILTER ({expression_text(call.filter, names)})" if call.filter else "")
-
-
-def duration_text(ticks: int, time: TimeDomain | None) -> str:
-    """Return a length of time in the largest unit that goes into it.
-
-    >>> duration_text(90_000_000, TimeDomain.TIMESTAMP), duration_text(7200, TimeDomain.INTEGER)
-    ('90 seconds', '2 hours')
-    """
-    length = ticks * (time or TimeDomain.INTEGER).microseconds_per_tick
-    unit = next(unit for unit in reversed(Unit) if length % unit.value == 0)
-    amount = length // unit.value
-    return f"{amount:,} {unit.name.lower()}{'' if amount == 1 else 's'}"
 
 
 def window_text(spec: bound.WindowSpec, names: Sequence[str] = (), time: TimeDomain | None = None) -> str:

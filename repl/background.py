@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cql.bound import Rel
 from cql.catalog import QueryDef
+from cql.visible import visible
 from repl.vitals import Course, sample
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Latest:
 
     def __init__(self, tree: Rel) -> None:
         self._time = tree.time
-        self.names = tuple(field.name for field in tree.schema)
+        self.names = tuple(visible(field.name) for field in tree.schema)
         self.to_the_right = tuple(field.type.is_numeric for field in tree.schema)
         self.changes: deque[Shown] = deque(maxlen=LATEST)
         self.count = 0

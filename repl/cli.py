@@ -14,17 +14,25 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cql.catalog import Catalog, QueryDef
 from cql.errors import CqlError, Diagnostic
 from cql.session import Outcome, Session
 from cql.settings import Settings
 from cql.source import NO_SPAN, Source
+from cql.visible import visible, visible_lines
 from repl.display import Display, complain, complain_of_bug
 from repl.files import read_source, shown_name
 from repl.script import RunOptions, Script
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 DONE, USER_ERROR, WRONG_USAGE, RUN_FAILED, INTERRUPTED, OUTPUT_CLOSED = 0, 1, 2, 3, 130, 141
+
+COMMAND = "<command>"
+"""How errors call the text that `cql run -c` is given."""
 
 _SETTING = re.compile(r"[^\W\d][\w.]*=")
 
@@ -32,6 +40,8 @@ _SETTING = re.compile(r"[^\W\d][\w.]*=")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and not sys.flags.safe_path:
+        _look_elsewhere()
     try:
         code = _run(arguments, is_whole_process=argv is None)
         sys.stdout.flush()
@@ -46,6 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return RUN_FAILED
 
 
+def _look_elsewhere() -> None:
+    """Import nothing from where Python looks first, the working directory or the folder of the program: data may lie
+    there. The packages of this program may, too, if they are not installed.
+    """
+    first = os.path.abspath(sys.path[0])
+    if os.path.isdir(first) and first != str(Path(__file__).absolute().parents[1]):
+        del sys.path[0]
+
+
 def _run(arguments: list[str], is_whole_process: bool) -> int:
     # A file name may hold bytes that the output's encoding has no character for.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -54,6 +73,7 @@ def _run(arguments: list[str], is_whole_process: bool) -> int:
     try:
         options = parser.parse_args(list(_one_setting_each(arguments)))
         settings = _settings(parser, options.set)
+        _check_kept(parser, options)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else WRONG_USAGE
     options.is_whole_process = is_whole_process
@@ -77,7 +97,7 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
     for name in options.files:
         try:
             catalog = _checked(read_source(name), settings)
-            print(f"{shown_name(name)}: {_summary(catalog)}: ok", flush=True)
+            print(f"{visible(shown_name(name))}: {_summary(catalog)}: ok", flush=True)
         except CqlError as error:
             worst = _report(error)
     return worst
@@ -85,9 +105,10 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
     """Check a whole script, then answer its questions and run its queries in order."""
-    source = Source(shown_name(options.file), "")
+    source = Source(COMMAND if options.file is None else shown_name(options.file), options.text or "")
     try:
-        source = read_source(options.file)
+        if options.file is not None:
+            source = read_source(options.file)
         session = Session(Catalog(settings=settings))
         outcomes = session.run(source.text, source.name)
         script = Script(_run_options(options), Display(to_stderr=options.output == "jsonl"))
@@ -115,7 +136,7 @@ def _explain(options: argparse.Namespace, settings: Settings) -> int:
         catalog = _checked(source, settings)
         if options.query is not None:
             catalog.query(options.query)
-        print(plan_of(catalog).explain(options.format, options.query).removesuffix("\n"))
+        print(visible_lines(plan_of(catalog).explain(options.format, options.query).removesuffix("\n")))
     except CqlError as error:
         return _report(error.within(source))
     return DONE
@@ -201,7 +222,7 @@ def _summary(catalog: Catalog) -> str:
 
 def _report(error: CqlError) -> int:
     complain(error.render())
-    return USER_ERROR
+    return RUN_FAILED if error.is_of_machine else USER_ERROR
 
 
 def _discard_output() -> None:
@@ -245,21 +266,35 @@ def _settings(parser: argparse.ArgumentParser, given: Sequence[str]) -> Settings
     return settings
 
 
+def _check_kept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Leave by way of the parser if the local engine is to keep a checkpoint."""
+    if getattr(options, "engine", "spark") == "local" and (options.checkpoint is not None or options.adopt):
+        given = "--checkpoint" if options.checkpoint is not None else "--adopt"
+        parser.error(f"{given}: the local engine does not keep checkpoints; leave it out, or run on Spark")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says nothing that a terminal would obey: arguments can be names of files."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        super()._print_message(visible_lines(message), file)
+
+
 class _Version(argparse.Action):
     """Prints the version; it is looked up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
-        from importlib import metadata
+        import cql
 
-        print(f"cql {metadata.version('cql-on-spark')}")
+        print(f"cql {cql.__version__}")
         parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
-    debug = argparse.ArgumentParser(add_help=False)
+    debug = _Parser(add_help=False)
     # Without a default, so that a subcommand does not undo a --debug before it.
     debug.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cql",
         description="Continuous queries over streams and relations, on Spark.",
         epilog="A FILE of - is standard input; scripts of Stanford's STREAM are recognised.\n"
@@ -313,7 +348,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("file", metavar="FILE", help="the script")
+    script = run.add_mutually_exclusive_group(required=True)
+    script.add_argument("file", metavar="FILE", nargs="?", help="the script")
+    script.add_argument("-c", "--command", dest="text", metavar="TEXT", help="statements to run, instead of a FILE")
     _add_run_options(run)
 
 

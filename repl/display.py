@@ -12,14 +12,16 @@ import traceback
 from typing import TextIO
 
 from cql.errors import CqlError
+from cql.secrets import without_secrets
 from cql.session import Listing
+from cql.visible import visible, visible_lines
 from repl.help import Help
 
 
 def complain(text: str) -> None:
     """Print to standard error, after all that has been printed to standard output."""
     sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
+    print(visible_lines(without_secrets(text)), file=sys.stderr, flush=True)
 
 
 def complain_of_bug(error: BaseException, *, debug: bool) -> None:
@@ -52,16 +54,16 @@ class Display:
     def text(self, text: str) -> None:
         """Print a text that ends with its line, and a free line."""
         self.gap()
-        print(text, file=self.out)
+        print(visible_lines(text), file=self.out)
 
     def line(self, text: str) -> None:
         """Print one line that says what was done."""
         self.gap()
-        print(text, file=self.out)
+        print(visible_lines(text), file=self.out)
 
     def detail(self, text: str, *, warns: bool = False) -> None:
         """Print a line that says more of what was done, perhaps something to worry about."""
-        print(text, file=self.out)
+        print(visible_lines(text), file=self.out)
 
     def help(self, entry: Help) -> None:
         """Print what a statement is for, its syntax and an example."""
@@ -86,7 +88,7 @@ def indented(text: str) -> str:
 
 def listed(listing: Listing) -> str:
     """Return a listing as aligned lines."""
-    rows = [listing.columns, *listing.rows]
+    rows = [tuple(map(visible, row)) for row in (listing.columns, *listing.rows)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(listing.columns))]
     cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "".join(f"{line.rstrip()}\n" for line in cells)

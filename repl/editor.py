@@ -25,6 +25,7 @@ from prompt_toolkit.styles import Style, merge_styles, style_from_pygments_cls
 from pygments.styles import get_style_by_name
 
 from cql.catalog import Catalog
+from cql.visible import visible
 from repl.completion import candidates
 from repl.highlighting import lexer
 from repl.inputs import is_complete
@@ -82,7 +83,7 @@ class Editor:
         status = self._status()
         if status is None:
             self._session.bottom_toolbar = None
-        return status or ""
+        return visible(status or "")
 
 
 class _Completer(Completer):
@@ -91,7 +92,8 @@ class _Completer(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         for each in candidates(document.text_before_cursor, document.text_after_cursor, self._catalog()):
-            yield Completion(each.text, -each.length, display_meta=each.what)
+            shown, what = visible(each.text), visible(each.what)
+            yield Completion(each.text, -each.length, display=shown, display_meta=what)
 
 
 def _keys() -> KeyBindings:

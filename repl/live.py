@@ -41,6 +41,8 @@ class Live(Script):
         self.run: Background | None = None
         self.plan: Plan | None = None
         self._is_told = True
+        self._warnings: list[str] = []
+        """What has been left out while queries run, and has not been told."""
         self._lock = threading.Lock()
         self._is_prompting = False
 
@@ -103,6 +105,7 @@ class Live(Script):
                 keep=KEPT,
                 checkpoint=None if checkpoint is None else Path(checkpoint),
                 adopt=self.options.adopt or self._starts > 1,
+                warn=self._warned,
             )
 
         self._starts += 1
@@ -143,6 +146,13 @@ class Live(Script):
             if self._is_prompting:
                 self._tell()
 
+    def _warned(self, line: str) -> None:
+        """Called by threads of the run with what has been left out."""
+        with self._lock:
+            self._warnings.append(line)
+            if self._is_prompting:
+                self._tell()
+
     @contextmanager
     def prompting(self) -> Iterator[None]:
         """Let news appear above what is being typed, for as long as it is."""
@@ -161,6 +171,9 @@ class Live(Script):
             self._tell()
 
     def _tell(self) -> None:
+        warnings, self._warnings = self._warnings, []
+        for line in warnings:
+            self._display.detail(line, warns=True)
         if self._is_told or self.run is None or self.run.is_running:
             return
         self._is_told = True

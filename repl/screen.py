@@ -16,13 +16,14 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from planner.explain.headlines import headline
 from planner.plan import Plan
 from repl.background import Background
+from repl.consoles import SafeConsole
 from repl.figures import count, duration, size, sparkline
 from repl.summary import query_lines, shed_text, status_line
 from repl.terminal_display import TerminalDisplay
@@ -131,7 +132,7 @@ def picture(run: Background, plan: Plan | None, query: str | None, width: int, h
 def drawn(parts: Iterable[RenderableType], width: int) -> list[str]:
     """Return the lines of some parts, with the marks of their colours."""
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=True, color_system="standard")
+    console = SafeConsole(file=out, width=width, force_terminal=True, color_system="standard")
     for part in parts:
         console.print(part, no_wrap=True, overflow="ellipsis", crop=True)
     return out.getvalue().splitlines()

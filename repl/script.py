@@ -186,6 +186,7 @@ class Script:
             checkpoint=self._checkpoint(),
             adopt=self.options.adopt,
             places=self.places,
+            warn=complain,
         )
 
     def _checkpoint(self) -> Path | None:

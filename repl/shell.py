@@ -125,7 +125,7 @@ class Shell:
             self.report_bug(error)
 
     def _report(self, error: CqlError) -> None:
-        self.worst = max(self.worst, USER_ERROR)
+        self.worst = max(self.worst, RUN_FAILED if error.is_of_machine else USER_ERROR)
         self.display.problem(error)
 
     def report_bug(self, error: BaseException) -> None:
@@ -233,6 +233,9 @@ class Shell:
         self.display.line(f"timing is {'on' if self.is_timing else 'off'}")
 
     def _engine(self, name: str) -> None:
+        if name.lower() == "local" and self.script.options.checkpoint is not None:
+            message = "the local engine does not keep checkpoints, and this shell was given one"
+            raise fail(Code.NOT_AVAILABLE, message, hint="start the shell without --checkpoint")
         if name.lower() in ("spark", "local"):
             self.script.use_engine("local" if name.lower() == "local" else "spark")
         elif name:
@@ -247,7 +250,7 @@ class Shell:
 def edited(text: str) -> str:
     """Return what becomes of a text in the user's editor."""
     if not sys.stdin.isatty():
-        raise fail(Code.NOT_AVAILABLE, "\\e needs a terminal")
+        raise fail(Code.MISSING, "\\e needs a terminal")
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="cql-") as folder:
         path = Path(folder) / "statement.cql"
@@ -257,7 +260,7 @@ def edited(text: str) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             message = f"the editor '{command}' cannot be used: {error}"
-            raise fail(Code.NOT_AVAILABLE, message, hint="set EDITOR to one that can, such as nano") from None
+            raise fail(Code.MISSING, message, hint="set EDITOR to one that can, such as nano") from None
 
 
 def _placed(error: CqlError, span: Span) -> CqlError:

@@ -6,7 +6,6 @@ It decides what is shown and how; `runtime/spark/inspection.py` reads it.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from cql.intervals import TimeDomain
+from cql.visible import visible
+from repl.display import complain
 from runtime.formats.line_formats import json_objects
 from runtime.formats.tables import table_text
 from runtime.fragments.contents import Line, SourceLine, readable_instants
@@ -29,7 +30,7 @@ def show_state(checkpoint: Path, batch: int | None, output: str) -> None:
         if output == "jsonl":
             about: dict[str, str | int] = {"clock": saved.clock, "batch": saved.batch}
             for line in lines:
-                print(json.dumps({**about, **asdict(line)}, ensure_ascii=False))
+                print(visible(json.dumps({**about, **asdict(line)}, ensure_ascii=False)))
             print(json_objects(sources, about), end="")
         else:
             print("\n" if at else "", f"{saved.clock} clock, after micro-batch {saved.batch}\n\n", sep="", end="")
@@ -48,8 +49,7 @@ def show_part(checkpoint: Path, name: str, batch: int | None, limit: int, output
         else:
             print("\n" if at else "", f"{found} ({count})\n", table_text(shown) if len(shown) else "", sep="", end="")
         if len(shown) < len(rows):
-            sys.stdout.flush()
-            print(f"{found}: {len(shown)} of {count} are shown; --limit 0 shows all", file=sys.stderr)
+            complain(f"{found}: {len(shown)} of {count} are shown; --limit 0 shows all")
 
 
 def _listing(lines: Sequence[Line]) -> pa.Table:

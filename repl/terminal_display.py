@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cql.errors import CqlError, Diagnostic, render
+from cql.errors import CqlError, Diagnostic, render, said
 from cql.session import Listing
 from cql.source import NO_SPAN, Source
+from cql.visible import visible
+from repl.consoles import SafeConsole
 from repl.display import Display, indented, listed
 from repl.help import Help
 
@@ -26,7 +28,7 @@ class TerminalDisplay(Display):
 
     def __init__(self) -> None:
         super().__init__()
-        self.console = Console(highlight=False, soft_wrap=False)
+        self.console = SafeConsole(highlight=False, soft_wrap=False)
 
     def show(self, what: RenderableType) -> None:
         """Print anything that rich can render."""
@@ -46,6 +48,7 @@ class TerminalDisplay(Display):
 
     def listing(self, listing: Listing) -> None:
         """Print a table of texts; one with too many columns for the screen goes on over its edge."""
+        listing = Listing(tuple(map(visible, listing.columns)), tuple(tuple(map(visible, row)) for row in listing.rows))
         widths = [max(map(len, column)) for column in zip(listing.columns, *listing.rows, strict=True)]
         if sum(min(width, SHORT) + 1 for width in widths) > self.console.width:
             self.console.print(Text(listed(listing).rstrip()), soft_wrap=True)
@@ -88,8 +91,8 @@ class TerminalDisplay(Display):
 def problem_text(diagnostic: Diagnostic, source: Source) -> Text:
     """Return an error with its parts coloured; one without a place begins with its code."""
     if diagnostic.span == NO_SPAN and not source.text:
-        lines = [f"{diagnostic.code.text}: {diagnostic.message}"]
-        lines += [f"  hint: {advice}" for advice in [diagnostic.advice()] if advice]
+        lines = [f"{diagnostic.code.text}: {said(diagnostic.message)}"]
+        lines += [f"  hint: {said(advice)}" for advice in [diagnostic.advice()] if advice]
     else:
         lines = render(diagnostic, source).split("\n")
     found = Text()

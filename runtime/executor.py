@@ -18,11 +18,13 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
-from runtime.clock import SourceClock, clock_of, sources_of_queries
+from runtime.clock import SourceClock, clock_of
 from runtime.failures import UserFunctionFailed
+from runtime.formats.rows import OnBadRow
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.choosing import counted_by
+from runtime.operators.ledger import Ledger
 from runtime.operators.streams import RStream
 from runtime.queues import Queue
 from runtime.scheduling import Ready, scheduler
@@ -42,9 +44,10 @@ class Executor:
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
     breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are, and `query_sources` names the sources of the clock that each query is about. `schedules` that are given
-    are kept by the caller as well. What the operators of `taps` put out can be taken as it is. It is one `bucket` of so
-    many `buckets`, which share the memory that joins may use.
+    they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have
+    ended. `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken
+    as it is. `on_bad_row` is for logs that remove rows that are not there. It is one `bucket` of so many `buckets`,
+    which share the memory that joins may use.
     """
 
     def __init__(
@@ -56,7 +59,8 @@ class Executor:
         chunk_rows: int = CHUNK_ROWS,
         check: bool = False,
         clock: SourceClock | None = None,
-        query_sources: Mapping[str, Sequence[str]] | None = None,
+        closes_windows: bool = False,
+        on_bad_row: OnBadRow = "fail",
         schedules: Mapping[str, Schedule] | None = None,
         taps: Iterable[str] = (),
         bucket: int = 0,
@@ -67,7 +71,7 @@ class Executor:
         self._check = check
         self._types = {each.id: tuple(arrow_type(c.type) for c in each.columns) for each in plan.operators}
         self._keeps_clock = clock is None
-        self.clock = clock_of(plan) if clock is None else clock
+        self.clock = clock_of(plan, closes_windows) if clock is None else clock
         self._static: dict[str, ChangeBatch] = {}
         self.stores, self.stubs = make_stubs(plan, self._types)
         self.schedules = schedules_of(plan) if schedules is None else dict(schedules)
@@ -84,10 +88,12 @@ class Executor:
             self.schedules,
             self.choices.in_force,
             self._budgets,
+            on_bad_row,
         )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
         }
+        self._ledgers = [each for each in self._operators.values() if isinstance(each, Ledger)]
         self._rstreams = [each for each in self._operators.values() if isinstance(each, RStream)]
         self._queues = {
             each.producer: Queue(each.id, each.readers, plan.by_id[each.producer].is_stream) for each in plan.queues
@@ -101,7 +107,6 @@ class Executor:
         self._waiting: dict[str, Ready] = {}
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
         self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
-        self._query_sources = sources_of_queries(plan) if query_sources is None else query_sources
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0
@@ -251,7 +256,7 @@ class Executor:
         output = self.plan.output(query)
         if self._rstreams:
             self.clock.forget_before(min(each.spoken_until for each in self._rstreams))
-        last = self.clock.last_instant(self._query_sources[output.query])
+        last = self.clock.last_instant(output.query)
         batch = self._results[output.query].take(self._types[output.id])
         if not len(batch) or int(batch.start[-1]) <= last:
             return batch
@@ -266,6 +271,14 @@ class Executor:
         """Take what a tapped operator has put out since the last time."""
         batches, self._tapped[operator] = self._tapped[operator], []
         return batches
+
+    def ignored(self) -> dict[str, int]:
+        """Return how many removals of rows that were not there have been left out, by source."""
+        found: dict[str, int] = {}
+        for ledger in self._ledgers:
+            source = ledger.node.inputs[0].operator
+            found[source] = max(found.get(source, 0), ledger.ignored)
+        return found
 
     # Keeping
 
@@ -286,6 +299,7 @@ class Executor:
             "results": {query: results.until for query, results in self._results.items()},
             "schedules": {name: schedule.values() for name, schedule in self.schedules.items()},
             "choices": self.choices.to_values() if self._keeps_clock else {},
+            "ignored": {ledger.node.id: ledger.ignored for ledger in self._ledgers},
         }
 
     def resume(self, position: Mapping[str, Any]) -> None:
@@ -296,6 +310,8 @@ class Executor:
             self._operators[name].heartbeats = list(position["ports"][name])
         for query in self._results.keys() & position["results"].keys():
             self._results[query].until = position["results"][query]
+        for ledger in self._ledgers:
+            ledger.ignored = position["ignored"].get(ledger.node.id, 0)
         self.follow(position.get("schedules", {}))
         self.choices.take_over(position.get("choices", {}))
 

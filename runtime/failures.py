@@ -10,7 +10,7 @@ from typing import Any
 
 from cql import bound
 from cql.catalog import QueryDef
-from cql.errors import Code, CqlError, fail
+from cql.errors import Code, CqlError, Diagnostic, fail
 from cql.source import NO_SPAN, Span
 from planner.plan import Plan
 
@@ -51,6 +51,19 @@ class UserFunctionFailed(Exception):
     def __str__(self) -> str:
         given = ", ".join(map(repr, self.arguments))
         return f"{self.function}({given}) failed: {type(self.cause).__name__}: {self.cause}"
+
+
+class RemovalFailed(CqlError):
+    """The log of a table removes a row that is not there, and bad rows end the run."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], table: str) -> None:
+        super().__init__(diagnostics)
+        self.table = table
+
+    def placed(self, places: Places) -> CqlError:
+        """Return the error with the place where the table is defined."""
+        place = places.get(("table", self.table.casefold()), NO_SPAN)
+        return CqlError([replace(each, span=place) for each in self.diagnostics])
 
 
 def callers(queries: Sequence[QueryDef]) -> dict[str, list[str]]:

@@ -29,9 +29,8 @@ from cql.source import NO_SPAN, Span
 from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
-from runtime.clock import sources_of_queries
 from runtime.executor import Executor
-from runtime.failures import NOWHERE, Places, UserFunctionFailed, callers, explained, placed
+from runtime.failures import NOWHERE, Places, RemovalFailed, UserFunctionFailed, callers, explained, placed
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
@@ -43,6 +42,8 @@ from runtime.operators.evicting import pairs_of
 from runtime.progress import PART_NAMES, Course, Progress
 from runtime.statistics import Figures
 from runtime.types import arrow_type
+from runtime.unended import unended_text
+from runtime.warning import LossWatch, Warn
 from shedding.plans import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
@@ -92,7 +93,7 @@ class Feed:
         for executor, source in self.targets:
             executor.push_static(source, columns)
         self.read = len(columns[0]) if columns else 0
-        self._count()
+        self.count()
         self.has_ended = True
 
     def pull(self) -> None:
@@ -112,7 +113,7 @@ class Feed:
             self.newest = newest if self.newest is None else max(self.newest, newest)
             self.read += len(rows.instants)
         self._pass_on(self._manager.add(rows))
-        self._count()
+        self.count()
 
     def heartbeat(self, instant: int) -> None:
         """Pass on that nothing comes before an instant any more."""
@@ -121,7 +122,7 @@ class Feed:
     def end(self) -> None:
         """Pass on what was held back, and that there is no more."""
         self._pass_on(self._manager.finish())
-        self._count()
+        self.count()
         self.has_ended = True
         for executor, source in self.targets:
             executor.end(source)
@@ -131,10 +132,12 @@ class Feed:
             for executor, source in self.targets:
                 executor.push(source, batch)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count what was left out since the last time."""
         late = self._manager.late - self._late
-        skipped = (self.rows.skipped if isinstance(self.rows, SourceReader) else 0) - self._skipped
+        unread = self.rows.skipped if isinstance(self.rows, SourceReader) else 0
+        ignored = max((executor.ignored().get(source, 0) for executor, source in self.targets), default=0)
+        skipped = unread + ignored - self._skipped
         for executor, source in self.targets:
             executor.statistics.sources[source].record(0, late=late, skipped=skipped)
         self._late += late
@@ -163,6 +166,8 @@ class _Part:
         """Compute everything that can be computed, and write what is complete."""
         started = perf_counter()
         self.executor.run()
+        for feed in self.feeds:
+            feed.count()
         made = {query: self.executor.take(query) for query in self.writers}
         for query, batch in made.items():
             self.writers[query].write(batch)
@@ -208,9 +213,9 @@ class _Part:
         work = executor.statistics.operators
         complete, clock = executor.complete_until(), executor.clock
         spans: dict[str, tuple[int, int]] = {}
-        for name, sources in sources_of_queries(executor.plan).items():
-            firsts = [first for source in sources if (first := clock.sources[source].first) is not None]
-            last = min(complete[name] - 1, clock.last_instant(sources))
+        for name, query in clock.queries.items():
+            firsts = [first for source in query.sources if (first := clock.sources[source].first) is not None]
+            last = min(complete[name] - 1, clock.last_instant(name))
             if firsts and last >= min(firsts):
                 spans[name] = min(firsts), last
         own = [query for query in queries if query.name in executor.plan.queries]
@@ -237,7 +242,8 @@ class LocalRun:
     `data` holds the rows of tables that have no source. With `live`, the rows of those that have neither are pushed,
     and results that go to no sink are kept in `results`; otherwise these are printed to `out`. `places` says where in
     a script ("table", name) and ("query", name) are defined, for errors. `callbacks` are functions that take results.
-    Of results in `results`, at most `keep` rows of changes are kept.
+    Of results in `results`, at most `keep` rows of changes are kept. `warn` is told, while rows are pushed, of those
+    that are left out.
     """
 
     notes: Sequence[str] = ()
@@ -255,10 +261,12 @@ class LocalRun:
         places: Places = NOWHERE,
         callbacks: Mapping[str, Callback] | None = None,
         keep: int = MOST_KEPT,
+        warn: Warn | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """What has ended the run, if it has failed."""
         self._keep = keep
+        self._watch = None if warn is None else LossWatch(warn)
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
         self.results: dict[str, Kept] = {}
@@ -267,11 +275,17 @@ class LocalRun:
         self._data = data
         self._live = live
         self._places = places
+        self._check_files_end()
         compiled = self._compiled()
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
-        self._parts = [_Part(Executor(plan, functions, policy=policy)) for plan in plans]
+        closes = catalog.settings.end == "close"
+        on_bad_row = catalog.settings.on_bad_row
+        self._parts = [
+            _Part(Executor(plan, functions, policy=policy, closes_windows=closes, on_bad_row=on_bad_row))
+            for plan in plans
+        ]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 
@@ -297,8 +311,7 @@ class LocalRun:
         return feeds
 
     def _opened_feed(self, key: str) -> Feed:
-        table = self._catalog.table(key)
-        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+        table = self._catalog.as_read(key)
         place = self._places.get(("table", key), NO_SPAN)
         if key in self._data:
             return Feed(table, iter(self._data[key]), place)
@@ -344,7 +357,6 @@ class LocalRun:
 
     def begin(self) -> None:
         """Read what can be read before rows are pushed."""
-        self._check_files_end()
         self.drain()
 
     def process_available(self) -> None:
@@ -358,7 +370,6 @@ class LocalRun:
 
     def run_to_the_end(self) -> None:
         """Read all sources to their ends; there are none without an end here."""
-        self._check_files_end()
         self.drain()
 
     def _check_files_end(self) -> None:
@@ -400,6 +411,8 @@ class LocalRun:
         with self._reported(), self._lock:
             self._pushed(table).push(rows)
             self._advance()
+            if self._watch is not None:
+                self._watch.note({feed.table.name: (feed.late, feed.skipped) for feed in self._feeds.values()})
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Learn that nothing before an instant comes from a table any more."""
@@ -508,15 +521,19 @@ class LocalRun:
             return [loss for part in self._parts for loss in part.losses(self._definitions.values())]
 
     def losses(self) -> list[str]:
-        """Return a line for each table of which rows were left out."""
+        """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         feeds = self._feeds.values()
-        return [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
+        lost = [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
+        unended = [found for part in self._parts for found in part.executor.clock.unended().items()]
+        return lost + [line for query, rows in unended for line in unended_text(query, rows)]
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn a failure of the user's code into an error that names the queries that call it."""
+        """Turn a failure of the user's code into an error that names the queries that call it; place that of a log."""
         try:
             yield
+        except RemovalFailed as failure:
+            raise failure.placed(self._places) from None
         except UserFunctionFailed as failure:
             users = callers(list(self._definitions.values()))
             plans = (part.executor.plan for part in self._parts)
@@ -562,11 +579,8 @@ def _figure(value: Any) -> str:
 
 def losses_text(table: str, late: int, skipped: int) -> list[str]:
     """Return a line that says how many rows of a table were left out, and why; none if there were none."""
-    reasons = [
-        f"{count} {'row' if count == 1 else 'rows'} {why}"
-        for count, why in ((late, "came too late"), (skipped, "could not be read"))
-        if count
-    ]
+    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
+    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
     return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []
 
 

@@ -72,8 +72,8 @@ def _array(name: str, values: list[Any]) -> pa.Array:
         raise fail(Code.BAD_DATA, f"the values of the column '{name}' have no common type: {_reason(error)}") from None
 
 
-def rows_of(table: Table, data: Any) -> Rows:
-    """Return data as rows of a table; raises if it does not fit."""
+def rows_of(table: Table, data: Any, newest: int | None = None) -> Rows:
+    """Return data as rows of a table, of which `newest` is the latest instant so far; raises if it does not fit."""
     layout = layout_of(table)
     names = _names(layout)
     given = as_table(data, names)
@@ -93,7 +93,7 @@ def rows_of(table: Table, data: Any) -> Rows:
     ]
     numbers = partial(np.arange, 1, given.num_rows + 1)
     chunk = Chunk(f"the data for '{table.name}'", "row", arrays, {}, numbers, partial(_raw, arrays))
-    return Intake(layout, "fail").take(chunk)
+    return Intake(layout, "fail", newest).take(chunk)
 
 
 def _raw(arrays: Sequence[pa.Array], at: int, row: int) -> str:

@@ -38,7 +38,7 @@ def plot(history: Sequence[Batch], query: str | None = None) -> Figure:
         from matplotlib.ticker import EngFormatter, MaxNLocator
     except ImportError:
         message = "plots are drawn by matplotlib, which is not installed"
-        raise fail(Code.NOT_AVAILABLE, message, hint="pip install 'cql-on-spark[plots]'") from None
+        raise fail(Code.MISSING, message, hint="pip install 'cql-on-spark[plots]'") from None
     if query is not None:
         parts = {batch.part for batch in history if query in batch.queries}
         history = [batch for batch in history if batch.part in parts]

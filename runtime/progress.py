@@ -42,7 +42,7 @@ class Batch:
     late: int
     """Rows that it left out because they came too late."""
     skipped: int
-    """Rows that it left out because they could not be read."""
+    """Rows that it left out because they were bad."""
     tables: Mapping[str, int]
     """Its rows, by table."""
     queries: Mapping[str, int]
@@ -154,7 +154,7 @@ class Course:
         closed: int | None,
         clock: TimeDomain | None,
     ) -> None:
-        """Remember a micro-batch; `lost` is how many rows came too late or could not be read up to now."""
+        """Remember a micro-batch; `lost` is how many rows came too late or were bad up to now."""
         late, skipped = (max(now - before, 0) for now, before in zip(lost, self._lost, strict=True))
         self._lost = lost
         self._batches.append(

@@ -107,9 +107,9 @@ class SlotTable:
         if not length:
             return np.empty(0, np.int64)
         number, first = distinct_rows(keys, length)
-        return self._slots_of_distinct(take(keys, first), len(first))[number]
+        return self.slots_of_distinct(take(keys, first), len(first))[number]
 
-    def _slots_of_distinct(self, keys: Columns, count: int) -> Ints:
+    def slots_of_distinct(self, keys: Columns, count: int) -> Ints:
         codes, exact = row_codes(keys, count)
         found = np.full(count, -1, np.int64)
         open_rows = np.arange(count)
@@ -135,7 +135,7 @@ class SlotTable:
             slots = np.full(len(codes), -1, np.int64)
             slots[first] = self._added(take(keys, first), codes[first])
             rest = np.flatnonzero(slots < 0)
-            slots[rest] = self._slots_of_distinct(take(keys, rest), len(rest))
+            slots[rest] = self.slots_of_distinct(take(keys, rest), len(rest))
             return slots
         slots = self._allocated(len(codes))
         self._index.add(codes, slots)

@@ -85,7 +85,7 @@ class Size:
 
 @dataclass(slots=True)
 class Intake:
-    """What arrived at a source: elements that were taken, came too late, or could not be read."""
+    """What arrived at a source: elements that were taken, came too late, or were bad."""
 
     taken: int = 0
     late: int = 0

@@ -88,7 +88,7 @@ def netted(plan: Plan) -> frozenset[str]:
     found: set[str] = set()
     for operator in plan.operators:
         match operator:
-            case op.Aggregate() | op.DuplicateEliminate():
+            case op.Ledger() | op.Aggregate() | op.DuplicateEliminate():
                 found.add(operator.id)
             case op.Select() | op.Hold() if operator.inputs[0].operator in found:
                 found.add(operator.id)

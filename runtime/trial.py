@@ -3,6 +3,7 @@
 What it yields is the beginning of what the registered query would yield: of a stream of which only the first rows are
 read, nothing is known beyond them, so instants that they leave open stay open. Only if that leaves nothing to show is
 the rest closed, as if the streams had ended there. Static relations are read whole: they are what others look up in.
+Files are those that there are now, whatever the setting `files` says.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TextIO
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, fail, one_of
+from cql.visible import visible
 from planner import operators as op
 from planner.network import compile_definition
 from runtime.batch import ChangeBatch, concat
@@ -49,7 +51,7 @@ class Trial:
         if self.changes is not None:
             writer.write(self.changes.slice(0, MOST_SHOWN))
         writer.close()
-        out.writelines(f"{note}\n" for note in self._notes(count))
+        out.writelines(f"{visible(note)}\n" for note in self._notes(count))
 
     def text(self) -> str:
         """Return what `print` prints."""
@@ -70,6 +72,7 @@ def try_query(catalog: Catalog, data: Mapping[str, Sequence[Rows]] = NO_DATA) ->
     """Run the only query of a catalog over the first rows of its tables; `data` are rows of those without a source."""
     (query,) = catalog.queries.values()
     catalog = catalog.copy_for_trial()
+    catalog.settings = catalog.settings.changed("files", "drain")
     whole: dict[str, Sequence[Rows]] = dict(data)
     cut: dict[str, Sequence[Rows]] = {}
     for table in _timed_tables(query, catalog):
@@ -104,8 +107,7 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
     found: dict[str, StreamDef | RelationDef] = {}
     for source in compile_definition(query).operators:
         if isinstance(source, op.Source) and source.time is not None:
-            table = catalog.table(source.table)
-            assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
+            table = catalog.as_read(source.table)
             found[table.name] = table
     return list(found.values())
 
@@ -113,11 +115,11 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
 def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Rows]:
     if table.source is not None and table.source.format in READS:
         return open_source(table, catalog.settings.on_bad_row)
-    what = "nothing says where its rows come from"
+    code, what = Code.BAD_DEFINITION, "nothing says where its rows come from"
     if table.source is not None:
-        what = f"{table.source.format} has no first rows that could be read once more"
+        code, what = Code.NOT_AVAILABLE, f"{table.source.format} has no first rows that could be read once more"
     raise fail(
-        Code.NOT_AVAILABLE,
+        code,
         f"'{table.name}' cannot be tried: {what}",
         hint=f"TRY reads {one_of(sorted(READS))} files; to run the query as it is, register it and START",
     )

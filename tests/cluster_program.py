@@ -121,7 +121,7 @@ def with_a_kill(spark: SparkSession, folder: Path) -> dict[str, Any]:
     }
     catalog = Catalog()
     catalog.execute(AUCTIONS)
-    known = with_files(catalog, data, folder / "data", rng, sizes=(5,))
+    known = with_files(catalog, data, folder / "data", rng, sizes=(5,), together=(1,))
     commits = folder / "checkpoint" / "integer" / "spark" / "commits"
     killer = Killer(str(spark.sparkContext.applicationId), commits)
     killer.start()

@@ -46,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEEN] = {}
+    # JVMs of tests live too short for more than one compiler.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     if config.getoption("--update-golden") and config.getoption("numprocesses", None):
         raise pytest.UsageError("one process writes the golden files: `make golden`")
 

@@ -7,9 +7,11 @@ random moment more. Nothing in the program knows of it.
 
 from __future__ import annotations
 
+import json as json_lines
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import csv, json, parquet
+
+from runtime.formats.claims import NAME as OWNER
+from runtime.spark.tickets import committed, handed_out
 
 ROOT = Path(__file__).parent.parent
 KEYS = 5
@@ -59,7 +64,7 @@ REGISTER QUERY sizes AS
 
 
 def write_input(folder: Path, files: int, rng: random.Random) -> None:
-    """Write streams that are read a file at a time; the files have times of their own, so that they stay in order."""
+    """Write streams that are read a file at a time; what times the files have says nothing of their order."""
     for name in ("bid", "ask"):
         (folder / name).mkdir(parents=True)
         at = 0
@@ -73,8 +78,31 @@ def write_input(folder: Path, files: int, rng: random.Random) -> None:
             }
             path = folder / name / f"{number:04}.parquet"
             parquet.write_table(pa.table(columns), path)
-            os.utime(path, (1_000_000_000 + number,) * 2)
+            seconds = 1_000_000_000 + rng.choice((0, 0, number, -number, 30 * 86_400 * number))
+            os.utime(path, (seconds, seconds))
     (folder / "item.csv").write_text("".join(f"{number},item {number}\n" for number in range(KEYS)))
+
+
+def release(source: Path, folder: Path, files: int) -> None:
+    """Let as many files of each stream as are said be in a folder, with the times that they have in another."""
+    for name in ("bid", "ask"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for path in sorted((source / name).iterdir())[:files]:
+            if not (folder / name / path.name).exists():
+                shutil.copy2(path, folder / name / path.name)
+    shutil.copy2(source / "item.csv", folder / "item.csv")
+
+
+def planned(checkpoint: Path) -> list[Path]:
+    """Return the files of a checkpoint that are in a micro-batch which is not committed."""
+    found = []
+    for log in (checkpoint / "integer" / "files").glob("*/log.jsonl"):
+        spark, name = checkpoint / "integer" / "spark", log.parent.name
+        done = committed(spark, name)
+        numbers = {number for number, entry in handed_out(spark, name).items() if entry > done}
+        lines = [json_lines.loads(line) for line in log.read_text().splitlines()]
+        found += [Path(line["path"]) for line in lines if line.get("number") in numbers]
+    return found
 
 
 def write_script(path: Path, data: Path, out: Path) -> Path:
@@ -96,7 +124,9 @@ def results(out: Path) -> dict[str, Elements]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    if folder.is_file():
+        return [folder]
+    return sorted(path for path in folder.iterdir() if path.name != OWNER)
 
 
 def _rows(tables: Iterable[pa.Table]) -> Elements:

@@ -73,6 +73,7 @@ UNRUNNABLE = ("make", "git", "pip", "spark-submit")
 
 _ERROR = re.compile(r"(?P<file>\S+):(?P<line>\d+):(?P<column>\d+): (?P<code>E\d{3}): .+")
 _INLINE_COMMAND = re.compile(r"`((?:make|cql|\.venv/bin/cql) [^`\n]+)`")
+_FIRST_COMMAND = re.compile(r"""(?:'[^']*'|"[^"]*"|(?! [|>]|; ).)*""")
 _LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -98,7 +99,7 @@ class Block:
     def commands(self) -> list[list[str]]:
         """The commands of a `sh` block in words: without files that it writes, and where they write or pipe to."""
         text = re.sub(r"<<'(\w+)'\n.*?^\1$", "", self.text.replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL)
-        lines = (re.split(r" [|>]|; ", line.strip())[0] for line in text.splitlines())
+        lines = (_FIRST_COMMAND.match(line.strip())[0] for line in text.splitlines())  # type: ignore[index]
         return [shlex.split(line, comments=True) for line in lines if line and not line.startswith("#")]
 
     @property

@@ -57,6 +57,8 @@ class Case:
     data: Data
     delay: int
     functions: Mapping[str, Any] = field(default_factory=dict)
+    closes: bool = False
+    """Whether windows that have begun are closed at the end."""
 
     @property
     def shared(self) -> Plan:
@@ -69,7 +71,10 @@ class Case:
     @cached_property
     def expected(self) -> dict[str, Result]:
         """What the queries mean."""
-        return {name: evaluate(tree, self.data, self.functions) for name, tree in self.trees.items()}
+        return {
+            name: evaluate(tree, self.data, self.functions, closes_windows=self.closes)
+            for name, tree in self.trees.items()
+        }
 
 
 @lru_cache(maxsize=4)
@@ -92,7 +97,15 @@ class Setup:
     def executor(self, case: Case) -> Executor:
         """Return an executor for a case at which nothing has arrived."""
         plan = case.shared if self.share else case.unshared
-        return Executor(plan, case.functions, policy=self.policy, chunk_rows=self.chunk_rows, check=True)
+        return Executor(
+            plan,
+            case.functions,
+            policy=self.policy,
+            chunk_rows=self.chunk_rows,
+            check=True,
+            closes_windows=case.closes,
+            on_bad_row="skip",
+        )
 
     def tidiness(self) -> AbstractContextManager[None]:
         """Return the context in which the engine tidies up as often as this setup wants it."""
@@ -232,7 +245,8 @@ def _bound(rng: Random, texts: Mapping[str, str], known: Catalog) -> Case | None
         return None
     names = sorted({name for text in texts.values() for name in tables_of(text, known)})
     delay = rng.choice((0, 0, 0, 1, 3, 1_500_000))
-    return Case(texts, trees, _delayed(rng, _data(rng, known, names, plan), delay), delay, user_code(known))
+    data = _delayed(rng, _data(rng, known, names, plan), delay)
+    return Case(texts, trees, data, delay, user_code(known), closes=rng.random() < 0.4)
 
 
 # --------------------------------------------------------------------------------------------- aggregates and functions
@@ -358,7 +372,7 @@ def _data(rng: Random, known: Catalog, names: Sequence[str], plan: Plan) -> Data
     if bounded and rng.random() < 0.12:
         data = _long(rng, known, names)
     else:
-        data = random_data(rng, known, names, most=rng.choice((4, 10, 10, 16)))
+        data = random_data(rng, known, names, most=rng.choice((4, 10, 10, 16)), bad_removals=True)
     data = {name: [_wide(rng, known, name, element) for element in elements] for name, elements in data.items()}
     if rng.random() < 0.08:
         data = _far(rng, data, plan)

@@ -89,6 +89,10 @@ FIXES = {
         "FROM (SELECT .., ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n FROM ..) WHERE n <= 3`."
     ),
     Code.BAD_DEFINITION: "Add what the definition lacks.",
+    Code.NOT_TRUSTED: (
+        "Code that is imported can do anything. If you trust who wrote the catalog: "
+        "`cql.Catalog.from_json(text, trusted=True)`."
+    ),
     Code.CANNOT_DECORRELATE: "Write the subquery as a join with the query around it.",
     Code.CANNOT_PLAN: "Write the query in another way; the message says which part of it has no plan.",
     Code.UNBOUNDED_STATE: "Put windows on the streams, or allow such state: `SET unbounded_state = allow`.",
@@ -99,6 +103,10 @@ FIXES = {
         "which are then counted: `SET on_bad_row = skip`."
     ),
     Code.BAD_FILE: "Write the file again, or correct the columns or the format in the definition of its table.",
+    Code.CHANGED_SOURCE: (
+        "Put the file back as it was: the checkpoint has read it, or was about to. New rows belong into files with new "
+        "names, written under a name that begins with a dot and renamed when they are complete."
+    ),
     Code.CANNOT_WRITE: "Choose another path, or see to it that the folder can be written to.",
     Code.FUNCTION_FAILED: (
         "Correct the function: the message says which arguments it failed on. It has to return a value of its type, "
@@ -117,20 +125,50 @@ FIXES = {
         "give fewer answers for fewer rows and never other ones; for joins there are others. `shedding = 'auto'` takes "
         "one that fits. `docs/shedding.md` and `docs/join-shedding.md` say which fits where."
     ),
+    Code.OTHER_OWNER: (
+        "Give each run that lasts, and each checkpoint, a path of its own for its results. A run from a new "
+        "checkpoint writes all results anew, in the place of those of an earlier one. `docs/operating.md` has the "
+        "rules."
+    ),
+    Code.CANNOT_READ: (
+        "The message has Spark's own reason: an option that is missing, a driver that is not there, a format that can "
+        "be read as a relation but not followed as a stream."
+    ),
+    Code.MISSING: "Install what the message names; it says where it was looked for.",
+    Code.VERSIONS: (
+        "Use versions that go together: one Python for all of Spark's processes, and the PySpark of the session."
+    ),
+    Code.NOT_STARTED: "The message has the reason that Spark gives: a port, memory, a setting.",
+    Code.TOO_SLOW: (
+        "Give the machine less to do at once. Spark waits ten seconds for such a process, and a run is started a dozen "
+        "times before it ends. One with a checkpoint goes on where it stopped."
+    ),
+    Code.PROCESS_ENDED: (
+        "See whether there is too little memory: then the system ends processes. A run with a checkpoint goes on "
+        "where it stopped. Sessions that are made by `cql` try a task four times, as clusters do; in a session of "
+        "your own on one machine, the master `local[2, 4]` says so."
+    ),
     Code.NOT_AVAILABLE: "Leave it out until a version that has it.",
 }
 
 ELSEWHERE = {
+    Code.NOT_TRUSTED: "tests of the catalog",
     Code.CANNOT_DECORRELATE: "tests of the planner",
     Code.CANNOT_PLAN: "tests of the planner",
     Code.UNBOUNDED_STATE: "tests of the planner",
     Code.BAD_DATA: "tests of the readers",
     Code.BAD_FILE: "tests of the readers",
+    Code.CHANGED_SOURCE: "tests of the files of sources",
     Code.CANNOT_WRITE: "tests of the writers",
     Code.FUNCTION_FAILED: "tests of the Python API",
     Code.OTHER_CHECKPOINT: "tests of failures on Spark",
     Code.FORGOTTEN: "tests of the Python API",
-    Code.NOT_AVAILABLE: "tests of formats, and of starting Spark",
+    Code.OTHER_OWNER: "tests of the writers",
+    Code.CANNOT_READ: "tests of sources on Spark",
+    **dict.fromkeys(
+        (Code.MISSING, Code.VERSIONS, Code.NOT_STARTED, Code.TOO_SLOW, Code.PROCESS_ENDED), "tests of starting Spark"
+    ),
+    Code.NOT_AVAILABLE: "tests of formats",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""
 

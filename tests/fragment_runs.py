@@ -1,8 +1,8 @@
 """Runs plans as fragments and buckets without Spark: what a cluster would do, in one process.
 
 Micro-batches are cut at random; pieces go through the stages as they would through Spark's stateful operators; workers
-are thrown away at random and made again from what they saved, through bytes. Now and then those who read know how far
-edges are complete, and combine rows.
+have any scheduling policy, are thrown away at random and made again from what they saved, through bytes. Now and then
+those who read know how far edges are complete, and combine rows.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from runtime.fragments.reading import FeedReader
 from runtime.fragments.schedules import DecidedSchedules
 from runtime.fragments.state import load_worker, save_worker
 from runtime.fragments.worker import Worker
+from runtime.scheduling import POLICIES
 from shedding.budgets import Budgets
 from shedding.choices import Choices
 from tests.definition.evaluator import Element, Result
@@ -94,7 +95,7 @@ class Cluster:
         return sent
 
     def _made_worker(self, place: Place) -> Worker:
-        worker = Worker(self.layout, *place, *self._made, check=True)
+        worker = Worker(self.layout, *place, *self._made, policy=self._rng.choice(POLICIES), check=True)
         if place in self._positions:
             chunks: dict[str, pa.RecordBatch] = {n: bytes_batch(b) for n, b in self._chunks[place].items()}
             for unused in load_worker(worker, chunks, self._positions[place]):
@@ -109,9 +110,10 @@ def run_fragments(
     buckets: int,
     functions: Mapping[str, Any] | None = None,
     watch: Callable[[Cluster], None] = lambda cluster: None,
+    closes_windows: bool = False,
 ) -> dict[str, Result]:
     """Return what a plan's queries yield when it runs in buckets; someone may watch after each micro-batch."""
-    run = FragmentRun(plan, data, rng, buckets, functions)
+    run = FragmentRun(plan, data, rng, buckets, functions, closes_windows)
     while run.step():
         watch(run.cluster)
     watch(run.cluster)
@@ -130,8 +132,10 @@ class FragmentRun:
         rng: Random,
         buckets: int,
         functions: Mapping[str, Any] | None = None,
+        closes_windows: bool = False,
     ) -> None:
         self._rng = rng
+        self._closes_windows = closes_windows
         self._buckets = buckets
         self._functions = functions or {}
         self._elements = {table: sorted(own, key=lambda element: element[0]) for table, own in data.items()}
@@ -147,7 +151,7 @@ class FragmentRun:
     def change(self, plan: Plan) -> None:
         """Go on with another plan: workers are made anew from what those before have saved."""
         self._plan = plan
-        layout = Layout(plan, self._buckets)
+        layout = Layout(plan, self._buckets, closes_windows=self._closes_windows, on_bad_row="skip")
         static = {each.id: {1: _packed(each, self._elements[each.table])} for each in plan.sources if not each.time}
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:

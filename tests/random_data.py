@@ -36,13 +36,19 @@ ODD_DOUBLES = (-0.0, math.nan, math.inf, -math.inf, 0.1)
 
 
 def random_data(
-    rng: Random, catalog: Catalog, names: Iterable[str] | None = None, most: int = 10, odd_values: bool = True
+    rng: Random,
+    catalog: Catalog,
+    names: Iterable[str] | None = None,
+    most: int = 10,
+    odd_values: bool = True,
+    bad_removals: bool = False,
 ) -> Data:
     """Return elements for the streams and relations of a catalog, or for those named, at most `most` each.
 
-    Without `odd_values` there are no NaN, infinities and negative zeros and no integers that overflow.
+    Without `odd_values` there are no NaN, infinities and negative zeros and no integers that overflow. With
+    `bad_removals` some logs remove rows that are not there.
     """
-    maker = _Data(rng, most, odd_values and rng.random() < 0.08)
+    maker = _Data(rng, most, odd_values and rng.random() < 0.08, bad_removals)
     inputs: list[StreamDef | RelationDef] = [*catalog.streams.values(), *catalog.relations.values()]
     wanted = None if names is None else {name.casefold() for name in names}
     return {t.name: maker.elements(t) for t in inputs if wanted is None or t.name.casefold() in wanted}
@@ -51,8 +57,9 @@ def random_data(
 class _Data:
     """Makes the elements of all inputs of one case on a common pair of timelines."""
 
-    def __init__(self, rng: Random, most: int, odd: bool) -> None:
+    def __init__(self, rng: Random, most: int, odd: bool, bad_removals: bool) -> None:
         self.rng = rng
+        self.bad = bad_removals and rng.random() < 0.3
         self.most = most
         self.odd = odd
         self.nulls = rng.choice((0.0, 0.0, 0.1, 0.1, 0.3))
@@ -115,7 +122,9 @@ class _Data:
         held: list[Row] = []
         log = []
         for instant in self._instants(clock, self._count()):
-            if held and self.rng.random() < 0.4:
+            if self.bad and self.rng.random() < 0.3:
+                log.append((instant, self.rng.choice(log)[1] if log else self._row(table.columns), -1))
+            elif held and self.rng.random() < 0.4:
                 log.append((instant, held.pop(self.rng.randrange(len(held))), -1))
             else:
                 held.append(self._row(table.columns))

@@ -3,7 +3,9 @@
 import datetime
 import functools
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Optional, cast
 
 import pytest
@@ -339,10 +341,26 @@ def test_functions_go_to_json_as_the_place_of_their_code() -> None:
     catalog.function(plus_one)
     catalog.aggregate(Total)
     catalog.execute("REGISTER QUERY q AS SELECT plus_one(a), total(x) FROM S GROUP BY a")
-    loaded = Catalog.from_json(catalog.to_json())
+    loaded = Catalog.from_json(catalog.to_json(), trusted=True)
     assert loaded.functions["plus_one"].code is plus_one
     assert loaded.aggregates["total"].code is Total
     assert loaded.queries["q"].tree == catalog.queries["q"].tree
+
+
+def test_code_is_imported_only_for_those_who_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "never_imported.py").write_text("raise SystemExit('imported')")
+    catalog = tables()
+    catalog.function(plus_one)
+    text = catalog.to_json().replace(__name__, "never_imported")
+    with pytest.raises(CqlError) as caught:
+        Catalog.from_json(text)
+    assert [d.code for d in caught.value.diagnostics] == [Code.NOT_TRUSTED]
+    assert "plus_one at never_imported:plus_one" in str(caught.value.diagnostics[0].message)
+    with pytest.raises(CqlError) as caught:
+        _ = Catalog.model_validate_json(text).functions["plus_one"].code
+    assert [d.code for d in caught.value.diagnostics] == [Code.NOT_TRUSTED]
+    assert "never_imported" not in sys.modules
 
 
 @pytest.mark.parametrize("location", ["nowhere:f", "tests.test_catalog:nothing", ":", "", "json"])
@@ -351,7 +369,7 @@ def test_code_that_is_gone_is_an_error_when_it_is_needed(location: str) -> None:
     catalog.function(plus_one)
     content = json.loads(catalog.to_json())
     content["functions"]["plus_one"]["location"] = location
-    loaded = Catalog.from_json(json.dumps(content))
+    loaded = Catalog.from_json(json.dumps(content), trusted=True)
     with pytest.raises(CqlError) as caught:
         _ = loaded.functions["plus_one"].code
     assert [d.code for d in caught.value.diagnostics] == [Code.UNKNOWN_FUNCTION]

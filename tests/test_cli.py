@@ -4,14 +4,17 @@ import io
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import cql as package
 from cql.session import Session
 from repl import cli
 
+ROOT = Path(__file__).parent.parent
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at;\n"
 GOOD = BID + "CREATE VIEW dear AS SELECT * FROM bid WHERE price > 9; SELECT * FROM dear; SELECT at FROM bid;\n"
 WRONG = BID + "SELECT prise FROM bid;\n"
@@ -319,6 +322,9 @@ def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:
         ("run", "good.cql", "wrong.cql"),
         ("run", "good.cql", "--engine", "flink"),
         ("run", "good.cql", "--out", "jsonl"),
+        ("run", "good.cql", "--engine", "local", "--checkpoint", "kept"),
+        ("run", "good.cql", "--engine", "local", "--adopt"),
+        ("repl", "--engine", "local", "--checkpoint", "kept"),
         ("explain", "good.cql", "--format", "png"),
         ("state",),
         ("state", "kept", "--limit", "few"),
@@ -342,7 +348,37 @@ def test_help_has_an_example(cql: Shell, command: str) -> None:
 
 
 def test_version(cql: Shell) -> None:
-    assert cql("--version") == Result(0, "cql 0.1.0\n", "")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert cql("--version") == Result(0, f"cql {project['version']}\n", "")
+    assert package.__version__ == project["version"]
+
+
+def test_the_package_has_a_description_and_says_that_it_has_types() -> None:
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert content["project"]["readme"] == "README.md"
+    assert "py.typed" in content["tool"]["setuptools"]["package-data"]["*"]
+    for name in content["tool"]["setuptools"]["packages"]["find"]["include"]:
+        assert (ROOT / name.rstrip("*") / "py.typed").exists(), name
+
+
+# --------------------------------------------------------------------------------- statements as an argument
+
+
+def test_statements_can_be_an_argument(cql: Shell) -> None:
+    Path("bid.csv").write_text("1,7,1\n2,9,2\n")
+    text = f"{BID.rstrip()[:-1]} FROM csv OPTIONS (path 'bid.csv'); SELECT Istream(auction) FROM bid WHERE price > 8"
+    arguments = ("run", "--engine", "local", "--output", "jsonl", "--set", "on_bad_row=skip")
+    line = '{"query": "q1", "ts": 2, "op": "+", "row": {"auction": 2}}\n'
+    assert cql(*arguments, "-c", text) == Result(0, line, "")
+    assert cql(*arguments, "--command", text) == Result(0, line, "")
+    assert cql("run", "-c", WRONG).err.startswith("<command>:2:8: E202: there is no column 'prise'\n")
+    assert cql("run", "-c", "") == Result(0, "", "")
+
+
+def test_statements_are_a_file_or_an_argument(cql: Shell) -> None:
+    for arguments in (("run",), ("run", "good.cql", "-c", GOOD)):
+        result = cql(*arguments)
+        assert (result.code, result.out) == (2, "") and "usage: cql run" in result.err
 
 
 @pytest.fixture

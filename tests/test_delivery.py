@@ -7,7 +7,9 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -27,6 +29,9 @@ from cql.catalog import External, QueryDef
 from cql.intervals import TimeDomain
 from cql.types import DataType
 from runtime.batch import ChangeBatch
+from runtime.formats.claims import NAME
+from runtime.formats.results import Writer
+from runtime.formats.sinks import open_sink
 from runtime.formats.tables import Screen
 from runtime.memory import Callback
 from runtime.spark import delivery as module
@@ -76,7 +81,7 @@ def delivered(checkpoint: str | None, targets: Sequence[Target], *batches: Chang
 
 def contents(folder: str | Path = ".") -> dict[str, Any]:
     """Return what is in the files of a folder; what a Parquet file holds is its table."""
-    found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    found = sorted(path for path in Path(folder).rglob("*") if path.is_file() and not path.name.endswith(NAME))
     return {
         str(path.relative_to(folder)): parquet.read_table(path) if path.suffix == ".parquet" else path.read_bytes()
         for path in found
@@ -250,6 +255,131 @@ def test_a_checkpoint_that_cannot_be_read_is_an_error() -> None:
         assert refused(lambda: Delivery(Path("c"), []))[0] == "BAD_FILE"
 
 
+# Whose results are where
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_two_runs_never_write_to_one_place_at_the_same_time(format_name: str) -> None:
+    targets = [target(format_name, "o/o")]
+    first = Delivery(Path("c"), targets)
+    code, message = refused(lambda: Delivery(Path("d"), targets))
+    holder = f"process {os.getpid()} on {socket.gethostname()}"
+    assert (code, message) == ("OTHER_OWNER", f"'o/o' is in use by {holder}, which writes its results there")
+    first.deliver(0, {format_name: ONE})
+    assert refused(lambda: Delivery(None, targets))[0] == "OTHER_OWNER"
+    first.finish()
+    before = contents("o")
+    delivered("c", targets, TWO, first=1)
+    assert contents("o").keys() >= before.keys()
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_checkpoint_does_not_go_on_in_the_results_of_another(format_name: str) -> None:
+    targets = [target(format_name, "o/o")]
+    delivered("c", targets, ONE)
+    delivered("d", targets, TWO)
+    before = contents("o")
+    code, message = refused(lambda: delivered("c", targets, ONE, first=1))
+    owner = f"query '{format_name}' of '{Path.cwd()}/d'"
+    assert (code, message) == ("OTHER_OWNER", f"'o/o' has the results of {owner} by now")
+    delivered(None, targets, ONE)
+    assert refused(lambda: delivered("d", targets, ONE, first=1))[1].endswith("of a run without checkpoint by now")
+    assert contents("o") != before
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_run_in_this_process_replaces_results_of_a_checkpoint_that_does_not_run(format_name: str) -> None:
+    targets = [target(format_name, "o/o")]
+    network = Delivery(Path("c"), targets)
+    network.deliver(0, {format_name: ONE})
+    network.deliver(1, {format_name: TWO})
+    before = contents("o")
+
+    def whole() -> Writer:
+        return open_sink(targets[0].query, KV, False, TimeDomain.INTEGER)
+
+    assert refused(whole)[0] == "OTHER_OWNER"
+    network.finish()
+    whole().abort()
+    assert contents("o") == before
+    with whole() as writer:
+        writer.write(ONE)
+    assert len(contents("o")) == 1
+    assert refused(lambda: delivered("c", targets, ONE, first=2))[0] == "OTHER_OWNER"
+
+
+def test_a_run_that_ends_before_its_first_batch_takes_no_place() -> None:
+    targets = [target("csv", "o")]
+    delivered("c", targets, ONE)
+    Delivery(Path("d"), targets).abort()
+    delivered("c", targets, TWO, first=1)
+    assert list(contents("o")) == ["part-00000000.csv", "part-00000001.csv"]
+
+
+def test_of_a_checkpoint_and_its_copy_the_one_that_goes_on_first_has_the_results() -> None:
+    targets = [target("csv", "o")]
+    delivered("c", targets, ONE)
+    shutil.move("c", "moved")
+    delivered("moved", targets, TWO, first=1)
+    shutil.copytree("moved", "copy")
+    assert refused(lambda: delivered("copy", targets, ONE, first=2))[0] == "OTHER_OWNER"
+    delivered("moved", targets, ONE, first=2)
+    assert len(contents("o")) == 3
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_place_that_has_gone_between_two_runs_is_an_error(format_name: str) -> None:
+    targets = [target(format_name, "o/o")]
+    delivered("c", targets, ONE)
+    shutil.rmtree("o")
+    told = f"'o/o', which has the results of '{format_name}', has been removed or replaced"
+    for _ in range(2):
+        assert refused(lambda: delivered("c", targets, TWO, first=1)) == ("OTHER_OWNER", told)
+        Path("o").mkdir(exist_ok=True)
+    assert list(Path("o").iterdir()) == [], "nothing is written"
+
+
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_place_that_goes_under_a_run_is_an_error(format_name: str) -> None:
+    delivery = Delivery(Path("c"), [target(format_name, "o/o")])
+    delivery.deliver(0, {format_name: ONE})
+    shutil.rmtree("o")
+    told = f"'o/o', which has the results of '{format_name}', has been removed or replaced"
+    for again in (lambda: delivery.deliver(1, {format_name: TWO}), lambda: delivery.deliver(2, {}), delivery.finish):
+        assert refused(again) == ("OTHER_OWNER", told)
+    delivery.abort()
+    assert not Path("o").exists()
+
+
+def test_a_growing_file_that_goes_alone_is_an_error() -> None:
+    delivered("c", [target("stream", "o.txt")], ONE)
+    Path("o.txt").unlink()
+    message = refused(lambda: delivered("c", [target("stream", "o.txt")], TWO, first=1))[1]
+    assert message == "'o.txt' is shorter than the checkpoint says: someone else has changed or removed it"
+
+
+def test_a_query_that_changes_in_a_living_network_keeps_its_place() -> None:
+    delivery = Delivery(Path("c"), [target("csv", "o", "q"), target("csv", "p", "r")])
+    delivery.deliver(0, {"q": ONE, "r": ONE})
+    delivery.change([target("json", "o", "q"), target("csv", "p", "r")])
+    delivery.deliver(1, {"q": ONE, "r": ONE})
+    delivery.change([target("csv", "o", "r")])
+    delivery.deliver(2, {"r": ONE})
+    delivery.finish()
+    assert {path for path in contents("o") if path.endswith("csv")} == {"part-00000002.csv"}
+
+
+def test_the_lock_of_a_checkpoint_that_is_a_link_is_not_followed() -> None:
+    Path("c").mkdir()
+    Path("mine.txt").write_text("kept")
+    for link in (Path("c/delivery.lock"), Path(f"o/{NAME}")):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(Path("mine.txt").absolute())
+        assert refused(lambda: Delivery(Path("c"), [target("csv", "o")]))[0] == "CANNOT_WRITE"
+        link.unlink()
+    assert Path("mine.txt").read_text() == "kept"
+
+
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
@@ -275,7 +405,7 @@ def test_a_url_cannot_be_written_to_and_no_folder_of_that_name_is_made(format_na
 @pytest.mark.parametrize("format_name", FILES)
 def test_the_url_of_a_file_is_its_path(format_name: str) -> None:
     delivered("c", [target(format_name, f"file:{Path('o').absolute()}")], ONE)
-    assert {path.name for path in Path().iterdir()} == {"c", "o"}
+    assert {path.name for path in Path().iterdir() if not path.name.endswith(NAME)} == {"c", "o"}
 
 
 # Disks

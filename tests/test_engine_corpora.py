@@ -107,7 +107,7 @@ def test_nexmark_answer(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.chdir(CORPORA / "nexmark")
     assert cli.main(["run", str(CORPUS / "nexmark" / f"{name}.cql"), "--engine", "local", "--output", "jsonl"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert lost(err.splitlines()) == []
     schema = nexmark_query(name, name).schema
     assert final_contents(out, name, schema) == nexmark_answer(name, schema)
 
@@ -118,7 +118,12 @@ def test_nexmark_script_runs(path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     if needed_functions(path.read_text("utf-8")) or reads_elsewhere(path):
         pytest.skip("it needs more than the corpora have")
     code = cli.main(["run", str(path), "--engine", "local", "--output", "jsonl"])
-    assert (code, capsys.readouterr().err) == (0, "")
+    assert (code, lost(capsys.readouterr().err.splitlines())) == (0, [])
+
+
+def lost(told: list[str]) -> list[str]:
+    """Return what is told but for rows in windows that did not end."""
+    return [line for line in told if ": in windows that did not end: " not in line]
 
 
 def reads_elsewhere(path: Path) -> bool:
@@ -193,7 +198,7 @@ def test_every_script_runs_on_random_data(path: Path, tmp_path: Path) -> None:
     with LocalRun(catalog, queries) as run:
         run.drain()
     assert sorted(each.name for each in out.glob("*")) == sorted(query.name for query in queries)
-    assert run.losses() == []
+    assert lost(run.losses()) == []
 
 
 def _into(query: QueryDef, path: Path) -> QueryDef:
@@ -223,4 +228,4 @@ def test_every_stream_script_runs_as_it_is(
     out, err = capsys.readouterr()
     dests = [query.sink.options["path"] for query in catalog.queries.values() if query.sink]
     assert all(Path(dest).is_file() for dest in dests)
-    assert err == "" and (out == "") is (len(dests) == len(catalog.queries))
+    assert lost(err.splitlines()) == [] and (out == "") is (len(dests) == len(catalog.queries))

@@ -26,6 +26,7 @@ from cql.catalog import External, QueryDef, RelationDef, StreamDef
 from cql.intervals import TimeDomain
 from cql.types import DataType
 from runtime.batch import BEGINNING, ChangeBatch
+from runtime.expressions.plain import from_text as from_text_of_cast
 from runtime.formats import Rows, SourceReader, open_sink, open_source
 from runtime.formats import text_files as text_files_module
 from runtime.formats.keeping import Kept
@@ -203,6 +204,38 @@ def test_line_numbers_count_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     assert "line 71: " in refused(csv("\r\n".join(lines), "a INT, b STRING"))[1]
     Path("r.json").write_text("".join(f'{{"a": {n}}}\n' for n in range(50)) + '{"a": true}\n')
     assert "line 51: " in refused(static("a INT", "json OPTIONS (path 'r.json')"))[1]
+
+
+VALUES = {t.BOOLEAN: "true", t.INT: "1", t.DOUBLE: "1.5", t.decimal(4, 1): "1.5", t.TIMESTAMP: "2026-01-31"}
+
+
+@pytest.mark.parametrize("data_type", VALUES, ids=str)
+def test_only_white_space_may_stand_around_a_value(data_type: DataType) -> None:
+    """What else does not print, a NUL before all, is damage: a bad row, whichever way a column is read."""
+    for mark in (*map(chr, range(33)), "\x7f", "\x85", "\xa0", "\u2028"):
+        for text in (VALUES[data_type] + mark, mark + VALUES[data_type]):
+            _, bad = from_text(pa.array([VALUES[data_type], text]), data_type)
+            assert (bad is None) == (mark in " \t\n\v\f\r"), (data_type, text)
+
+
+def test_a_control_character_in_a_file_makes_a_bad_row() -> None:
+    definition = csv(b"1\x00,x\n2,y\x00\n\x003,z\n 4\t,w\n", "a INT, b STRING")
+    assert refused(definition)[1].startswith("r.csv, line 1: ")
+    reader = open_source(definition, "skip")
+    assert values(reader) == [(2, "y\0"), (4, "w")]
+    assert reader.skipped == 2
+    Path("r.json").write_bytes(b'{"a": 1\0}\n{"a": 2}\n{"a": 3}\0\n{"t": "2026-01-31\\u0000"}\n')
+    reader = open_source(static("a INT, t TIMESTAMP", "json OPTIONS (path 'r.json')"), "skip")
+    assert values(reader) == [(2, None)]
+    assert reader.skipped == 3
+
+
+def test_a_long_text_that_is_no_number_is_found_out_in_one_pass() -> None:
+    """Of 50,000 digits and a letter an expression that may end them anywhere would try each place, a billion steps."""
+    text = "1" * 50_000 + "x"
+    for data_type in (t.DOUBLE, t.decimal(38, 2), t.BIGINT):
+        assert from_text(pa.array([text]), data_type)[0].to_pylist() == [None]
+        assert from_text_of_cast(text, data_type) is None
 
 
 TEXTS = {
@@ -952,7 +985,7 @@ def occupied_by_a_file() -> None:
             "CANNOT_WRITE",
             "'o/x/part-00000.json' cannot be written: Not a ",
         ),
-        (None, query("kafka"), "NOT_AVAILABLE", "the local engine does not write the format kafka; it writes console,"),
+        (None, query("kafka"), "NOT_AVAILABLE", "this version does not write the format kafka, on Spark or in this"),
         (None, query("csv", pat="o"), "UNKNOWN_OPTION", "the format csv has no option 'pat'; did you mean path?"),
         (None, query("csv"), "BAD_DEFINITION", "the format csv needs the option 'path'; write csv OPTIONS (path '..')"),
         (None, query("parquet", path="o", compression="x"), "BAD_OPTION_VALUE", "the option 'compression' of parquet"),

@@ -1,8 +1,13 @@
 """Lengths of time: unit words, texts, and ticks of the two clocks."""
 
+import pyarrow as pa
 import pytest
 
+from cql import bound
 from cql.intervals import UNIT_WORDS, BadInterval, Interval, TimeDomain, Unit, parse_interval
+from planner.codec import type_from_text
+from planner.text import literal_text
+from runtime.formats.tables import shown_texts
 
 
 @pytest.mark.parametrize(
@@ -101,3 +106,10 @@ def test_ticks_of_both_clocks(text: str, integer: int | None, timestamp: int) ->
 def test_an_interval_is_written_with_the_amounts_it_was_given(interval: Interval, text: str) -> None:
     assert str(interval) == text
     assert parse_interval(text) == interval
+
+
+def test_people_read_lengths_of_time_in_words() -> None:
+    lengths = pa.array([90_000_000, 500_000, 0, -3_600_000_000, None], pa.duration("us"))
+    assert shown_texts(lengths).to_pylist() == ["90 seconds", "500 milliseconds", "0 seconds", "-1 hour", "NULL"]
+    literal = bound.Literal(60_000_000, type=type_from_text("INTERVAL"), nullable=False)
+    assert literal_text(literal) == "INTERVAL '1 MINUTE'"

@@ -405,7 +405,7 @@ def test_an_internal_error_is_one_line_and_the_session_goes_on(pipe: Pipe, monke
 
 
 def test_edit_needs_a_terminal(pipe: Pipe) -> None:
-    assert "E901: \\e needs a terminal" in pipe("\\e\n").err
+    assert "E701: \\e needs a terminal" in pipe("\\e\n").err
 
 
 def test_a_shell_that_nobody_listens_to_ends_quietly(folder: Path) -> None:

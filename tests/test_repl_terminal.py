@@ -311,7 +311,7 @@ def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_pat
     shell.sees("START runs queries on Spark")
     shell.is_asked()
     shell.enters("START;")
-    shell.sees("E901: Spark needs Java 17 or newer, and there is none in JAVA_HOME")
+    shell.sees("E701: Spark needs Java 17 or newer, and there is none in JAVA_HOME")
     shell.is_asked()
     shell.enters("\\i nowhere.cql")
     shell.sees("E501: there is no file 'nowhere.cql'")
@@ -322,7 +322,22 @@ def test_what_fails_leaves_the_session_and_what_is_defined(opened: Open, tmp_pat
     shell.is_asked()
     shell.enters("START;")
     shell.sees("2,000 rows in, ")
-    shell.sees("bid: left out: 1 row could not be read")
+    shell.sees("bid: left out: 1 row was bad")
+    shell.is_asked()
+    assert shell.leaves() == 0
+
+
+def test_folders_are_not_followed_without_spark_but_tried(opened: Open) -> None:
+    shell = opened()
+    Path("bids.csv").write_text(BIDS)
+    shell.enters(f"SET files = follow; {FROM_CSV} TRY {MAX};")
+    shell.sees("over the first 1,000 rows of bid")
+    shell.is_asked()
+    shell.enters(f"REGISTER QUERY best AS {MAX};")
+    shell.is_asked()
+    shell.enters("START;")
+    shell.sees("E901: the local engine reads files to their ends, and does not follow folders")
+    shell.sees("hint: SET files = drain, or run on Spark")
     shell.is_asked()
     assert shell.leaves() == 0
 

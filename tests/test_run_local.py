@@ -24,6 +24,7 @@ from planner.network import compile_definition
 from planner.plan import compile_query
 from repl import cli
 from runtime.formats import Rows, SourceReader
+from runtime.formats.file_log import SourceFile
 from runtime.formats.results import Writer
 from runtime.local import LocalRun, by_clock
 from runtime.scheduling import POLICIES
@@ -260,8 +261,8 @@ def test_a_table_is_read_once_even_if_nothing_is_shared(monkeypatch: pytest.Monk
     opened: list[str] = []
     original = SourceReader.__init__
 
-    def counting(self: SourceReader, files: list[Path], *rest: Any) -> None:
-        opened.extend(map(str, files))
+    def counting(self: SourceReader, files: list[SourceFile], *rest: Any) -> None:
+        opened.extend(file.path for file in files)
         original(self, files, *rest)
 
     monkeypatch.setattr(SourceReader, "__init__", counting)
@@ -280,7 +281,7 @@ def test_late_and_bad_rows_are_told_on_standard_error(run: Any) -> None:
     Path("bids.csv").write_text("auction,price,at\n1,10,5\n1,x,6\n1,10,1\n1,11,2\n1,12,7\n")
     ran = run(BID + "SELECT price FROM bid; START; SHOW STATS;", "--set", "on_bad_row=skip")
     assert ran.code == 0
-    assert ran.err == "bid: left out: 2 rows came too late, 1 row could not be read\n"
+    assert ran.err == "bid: left out: 2 rows came too late, 1 row was bad\n"
     assert next(line for line in ran.out.splitlines() if line.startswith("source-")).split()[-3:] == ["2", "2", "1"]
 
 
@@ -330,7 +331,7 @@ def test_an_earlier_result_stays_if_a_run_fails(run: Any) -> None:
         ),
         (
             BID + "REGISTER QUERY q AS SELECT at FROM bid INTO kafka OPTIONS (topic 'x');",
-            "script.cql:2:40: E901: the local engine does not write",
+            "script.cql:2:40: E901: this version does not write",
         ),
         (
             BID + "REGISTER QUERY a AS SELECT at FROM bid INTO csv OPTIONS (path 'o');\n"

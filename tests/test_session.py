@@ -261,8 +261,13 @@ def listing(statement: str, on: Session | None = None) -> tuple[tuple[str, ...],
 def test_show_streams() -> None:
     columns, rows = listing("SHOW streams")
     assert columns == ("stream", "columns", "timestamp", "delay", "source")
-    assert rows[1] == ("U", "a INT, c STRING, t INT", "t", "0 s", "")
-    assert rows[3] == ("O", "a INT, b INT", "(first column)", "0 s", "")
+    assert rows[1] == ("U", "a INT, c STRING, t INT", "t", "0 seconds", "")
+    assert rows[3] == ("O", "a INT, b INT", "(first column)", "0 seconds", "")
+    session_with_delays = session()
+    session_with_delays.run("CREATE STREAM m (at TIMESTAMP) TIMESTAMP BY at DELAY 1 MINUTE")
+    (outcome,) = session_with_delays.run("SHOW STREAMS")
+    assert outcome.listing is not None
+    assert outcome.listing.rows[-1] == ("m", "at TIMESTAMP", "at", "1 minute", "")
 
 
 def test_show_relations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from random import Random
 
 import numpy as np
@@ -199,14 +200,20 @@ def in_buckets(
     return Counter({(instant, row, n > 0): abs(n) for instant, rows in changes.items() for row, n in rows.items()})
 
 
+@cache
+def exactly(buckets: int) -> tuple[Rows, Rows, Counter[Change]]:
+    """Return the rows of two streams, and what their join in buckets finds without shedding."""
+    rng = np.random.default_rng(buckets)
+    left, right = zipfian(rng, 100, 5), zipfian(rng, 100, 5)
+    return left, right, in_buckets("exact", "", buckets, 1, left, right)
+
+
 @pytest.mark.parametrize("policy", ["rand", "prob", "life"])
 @pytest.mark.parametrize(("buckets", "allocation"), [(1, "variable"), (3, "variable"), (4, "fixed")])
 def test_workers_that_are_made_again_find_what_those_before_would_have(
     policy: str, buckets: int, allocation: str
 ) -> None:
-    rng = np.random.default_rng(buckets)
-    left, right = zipfian(rng, 100, 5), zipfian(rng, 100, 5)
-    exact = in_buckets("exact", "", buckets, 1, left, right)
+    left, right, exact = exactly(buckets)
     found = [in_buckets(policy, "12 KB", buckets, forgets, left, right, allocation=allocation) for forgets in (1, 2)]
     assert found[0] == found[1]
     assert found[0] and found[0] < exact

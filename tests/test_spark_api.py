@@ -197,3 +197,20 @@ def test_functions_and_aggregates_by_decorator_run_on_spark(spark: SparkSession)
         euros = engine.register("euros", "SELECT doubled(in_euros(spread(price))) AS euros FROM bid")
         engine.push("bid", [(10, 1), (25, 2)])
     assert euros.snapshot().to_pylist() == [{"euros": 27.24}]
+
+
+def test_workers_schedule_as_the_setting_says(spark: SparkSession) -> None:
+    with Engine(spark) as engine:
+
+        @engine.function
+        def policy(key: int) -> str:
+            frame = sys._getframe()
+            while not hasattr(frame.f_locals.get("self"), "_scheduler"):
+                assert frame.f_back is not None
+                frame = frame.f_back
+            return type(frame.f_locals["self"]._scheduler).__name__
+
+        engine.execute("SET scheduler = 'round-robin'; CREATE STREAM bid (price BIGINT, at INT) TIMESTAMP BY at")
+        said = engine.register("said", "SELECT policy(k) AS said, k FROM (SELECT MAX(price) AS k FROM bid) AS c")
+        engine.push("bid", [(10, 1), (25, 2), (7, 3)])
+    assert said.snapshot().to_pylist() == [{"said": "RoundRobin", "k": 25}]

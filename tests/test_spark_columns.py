@@ -168,9 +168,14 @@ LEFT = (
     "CAST(ts - old AS STRING)",
     "date_trunc('millisecond', ts)",
     "s LIKE s",
-    "regexp_like(s, '(a|b)*c')",
+    "regexp_like(s, '(a|b)c')",  # Java would try all ways to match
+    "regexp_like(s, 'a*c')",
+    "regexp_like(s, 'a?c')",
+    "regexp_like(s, 'a{1,2}c')",
     r"regexp_like(s, '\bc')",
+    r"regexp_like(s, '[\s]c')",
     "regexp_like(s, '[[a]]')",
+    "regexp_extract(s, '([a-z]+)=(.*)$', 2)",
 )
 USUAL = (
     "i",
@@ -186,7 +191,8 @@ USUAL = (
     "x > power(2, 10)",  # a constant, whatever its function
     "s IN ('a', 'b', upper('c'))",
     "CASE WHEN i > 1 THEN 'a' ELSE s END",
-    "regexp_extract(s, '([a-z]+)=(.*)$', 2)",
+    "regexp_like(s, '^[a-z]{2}-.$|x')",
+    "s LIKE '%a%b_%c'",
     "round(d, 1)",
     "CAST(d AS STRING)",
     "CAST(i AS DOUBLE) = x",
@@ -334,26 +340,34 @@ TEXTS = (
     "{a}", "A-Z", " ", "\u00a0", "\t", "\x0b", "\x1c", "aaaa", "abcabc", None,
 )  # fmt: skip
 REGEXES = (
-    "a", "^a", "a$", "^a$", "^$", "a.b", "a.", ".", "^.$", "a.*", "a.*$", ".+b", "a?b", "(a)?ab", "(a)(b)?",
-    "(a|ab)(b?)", "(?:a|b)b", "[ab]+", "[^a]", "[a-z]+=([0-9]+)", r"\d+", r"\w+", r"\s", r"\S\s\S", r"[\w-]+", r"\.",
-    r"a\\b", r"\[a\]", r"\d{4}-\d{2}", "a{2}", "a{2,}", "a{1,3}?", "(a+?)(a*)", "ß|ä", "[ßä]", "\U0001f600",
-    "^\U0001f600?a", "x|(y)=", "", "(k.*?)( ?)=", r"[\s;]y", "[.]", r"\W", r"\D",
+    "a", "^a", "a$", "^a$", "^$", "a.b", "a.", ".", "^.$", "ab|b.", "^a|b$|ä", "[ab]", "[^a]", "[a-z]=", r"\d", r"\w",
+    r"\s", r"\S\s\S", r"[\w-]", r"\.", r"a\\b", r"\[a\]", r"\d{4}-\d{2}", "a{2}", "ß|ä", "[ßä]", "\U0001f600",
+    "^\U0001f600a", "", r"[;]y", "[.]", r"\W", r"\D", r"^\S{2}$", "^.a", "[^a][^b]", r"\_", "a|", r"^\D$",
 )  # fmt: skip
 
 
-def test_regular_expressions_that_python_and_java_read_alike(spark: SparkSession) -> None:
+def test_regular_expressions_that_java_matches_in_one_way(spark: SparkSession) -> None:
     text = column(0, t.STRING)
     given: list[Expr] = [call("regexp_like", t.BOOLEAN, text, literal(regex, t.STRING)) for regex in REGEXES]
-    for regex in REGEXES:
-        for group in (0, 1, 2, 3, -1):
-            arguments = (text, literal(regex, t.STRING), literal(group, t.INT))
-            given.append(call("regexp_extract", t.STRING, *arguments))
     assert compare(spark, given, columns_of((t.STRING, TEXTS))) == len(given)
+
+
+def test_no_pattern_takes_for_ever(spark: SparkSession) -> None:
+    """Java tries all ways to divide a text among what may be longer or shorter."""
+    texts = columns_of((t.STRING, ["a" * 50_000 + "b", "a" * 50_000 + "bc", None]))
+    given: list[Expr] = [
+        call("like", t.BOOLEAN, column(0, t.STRING), literal(pattern, t.STRING))
+        for pattern in ("%a%a%a%a%a%c", "a%a_%a%bc", "%" + "a%" * 100 + "c", "%a%a%a%a%a%c%")
+    ]
+    assert compare(spark, given, texts) == len(given)
+    slow = call("regexp_like", t.BOOLEAN, column(0, t.STRING), literal("^(a+)+$", t.STRING))
+    assert compare(spark, [slow], texts) == 0, "the engine matches it"
 
 
 PATTERNS = (
     "a%", "%b", "%a%", "a_b", "_", "__", "%", "", r"a\%", r"50\%", r"a\\b", "\\", "a\\", "%\n%", "\U0001f600_",
-    "\U0001f600%", "[a]", "{_}", ".%", "ä", "a__a", "%a%a%", r"\a%", "50!%", "!",
+    "\U0001f600%", "[a]", "{_}", ".%", "ä", "a__a", "%a%a%", r"\a%", "50!%", "!", "%a%_", "%a_%b%", "a%.%", "%_%_",
+    "_%%a", "%\n%_", r"%\%%_",
 )  # fmt: skip
 
 

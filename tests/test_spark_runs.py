@@ -1,4 +1,4 @@
-"""Property: Spark gives the answers of the definition, whatever the micro-batches and buckets.
+"""Property: both engines give the answers of the definition, whatever the files, their order and the micro-batches.
 
 A micro-batch costs time however small it is, so several random networks, each with tables of its own, run as one.
 """
@@ -23,7 +23,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from tests.spark_runs import run_on_spark, with_files
+from tests.spark_runs import out_of_order, run_locally, run_on_spark, with_files
 
 pytestmark = pytest.mark.spark
 
@@ -53,20 +53,25 @@ def test_spark_gives_the_answers_of_the_definition(part: int, own_session: Spark
 def check_networks(seeds: Sequence[int], spark: SparkSession, folder: Path) -> None:
     rng = random.Random(seeds[0])
     networks = {seed: network(seed) for seed in seeds}
-    data, known = {}, Catalog()
+    given, known = {}, Catalog()
     for seed, (texts, _) in networks.items():
         known.execute(of_seed(CATALOG, seed))
         names = sorted({name for text in texts.values() for name in tables_of(text)})
-        data[seed] = random_data(rng, catalog(), names)
+        own = random_data(rng, catalog(), names)
+        given |= {of_seed(name, seed): elements for name, elements in own.items()}
         for name, text in texts.items():
             known.execute(f"REGISTER QUERY {name}_{seed} AS {of_seed(text, seed)}")
-    renamed = {of_seed(name, seed): elements for seed, own in data.items() for name, elements in own.items()}
-    known = with_files(known, renamed, folder, rng, sizes=(4, 7, 100))
+    known, arriving, on_time = out_of_order(known, given, rng)
+    known = with_files(known, arriving, folder, rng, sizes=(4, 7, 100))
     count = rng.choice((1, 2, 3))
     spark.conf.set("spark.sql.shuffle.partitions", str(count))
-    found = run_on_spark(spark, known, list(known.queries.values()))
+    queries = list(known.queries.values())
+    found = {"local": run_locally(known, queries), "Spark": run_on_spark(spark, known, queries)}
     for seed, (texts, trees) in networks.items():
+        data = {name.removesuffix(f"_{seed}"): own for name, own in on_time.items() if name.endswith(f"_{seed}")}
         for name, tree in trees.items():
-            difference = disagreement(evaluate(tree, data[seed]), found[f"{name}_{seed}"])
-            what = {"seed": str(seed), "with": str(list(seeds)), "buckets": str(count), "at": difference}
-            assert difference is None, report(texts[name], data[seed], **what)
+            exact = evaluate(tree, data)
+            for engine, results in found.items():
+                difference = disagreement(exact, results[f"{name}_{seed}"])
+                what = {"engine": engine, "seed": str(seed), "with": str(list(seeds)), "buckets": str(count)}
+                assert difference is None, report(texts[name], data, **what, at=difference)

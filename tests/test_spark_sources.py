@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +22,7 @@ from cql.catalog import External, RelationDef, StreamDef
 from cql.errors import Code, fail
 from runtime.batch import BEGINNING
 from runtime.formats import open_source
+from runtime.formats.file_log import SourceFile
 from runtime.formats.rows import OnBadRow
 
 pytest.importorskip("pyspark")
@@ -40,11 +42,14 @@ from runtime.spark.sources import (
     ColumnReader,
     FileReader,
     Part,
+    PartReader,
     SourceFrame,
     carrying,
+    file_source,
     frame_source,
     source_frame,
     spark_path,
+    static_frame,
     translate,
 )
 
@@ -68,6 +73,16 @@ def table(statement: str) -> Table:
 
 def stream(columns: str, source: str) -> Table:
     return table(f"CREATE STREAM s ({columns}) TIMESTAMP BY t FROM {source}")
+
+
+def streamed(spark: SparkSession, definition: Table, on_bad_row: OnBadRow = "fail") -> SourceFrame:
+    """Return a table as Spark reads it as a stream, with tickets for the files that there are."""
+    folder = Path(tempfile.mkdtemp(prefix="_", dir=".")).absolute()
+    source = source_frame(network_session(spark), definition, folder, on_bad_row)
+    if source.tickets is not None:
+        source.tickets.open(folder / "spark")
+        source.tickets.look()
+    return source
 
 
 def collected(frame: DataFrame) -> list[pa.Table]:
@@ -130,20 +145,19 @@ def write_files() -> dict[str, Table]:
 def test_files_are_read_as_the_local_engine_reads_them(spark: SparkSession) -> None:
     for name, definition in write_files().items():
         expected = repr(by_the_engine(definition))
-        source = source_frame(spark, definition, streaming=name != "static")
-        assert repr(typed(source)) == expected, name
-    assert typed(source)[0][-1] == BEGINNING, "a static relation is there from the beginning"
+        assert repr(typed(streamed(spark, definition))) == expected, name
+    assert typed(static_frame(spark, definition))[0][-1] == BEGINNING, "a static relation is there from the beginning"
 
 
 @pytest.mark.spark
 def test_a_task_gets_parts_in_the_order_of_the_file_with_its_place(spark: SparkSession) -> None:
     write_files()
     definition = stream("t INT, k STRING, v DOUBLE", "json OPTIONS (path 's.json')")
-    source = source_frame(spark, definition)
-    (names,) = collected(source.frame)
-    (part,) = in_one_task(source, names.to_batches())
+    source = streamed(spark, definition)
+    (tickets,) = collected(source.frame)
+    part, end = in_one_task(source, tickets.to_batches())
     assert part.rows.instants.tolist() == [5, 6]
-    assert part.place == f"file:{Path('s.json').absolute()}"
+    assert (part.place, end.place, len(end.rows)) == ("000000000000", "000000000000", 0)
 
 
 @pytest.mark.spark
@@ -157,22 +171,24 @@ def test_a_path_is_a_file_a_folder_or_a_glob(spark: SparkSession, monkeypatch: p
     Path("odd[1]{2}.csv").write_text("9\n")
     everything = {"in x": [1, 2, 3], "in x/*.csv": [1, 2], "in x/b.csv": [2], "odd[1]{2}.csv": [9]}
     for path, expected in everything.items():
-        source = source_frame(spark, stream("t INT", f"csv OPTIONS (path '{path}')"))
+        source = streamed(spark, stream("t INT", f"csv OPTIONS (path '{path}')"))
         with monkeypatch.context() as patch:
             patch.chdir("/")
             assert sorted(row[0] for row in typed(source)) == expected, path
 
 
 @pytest.mark.spark
-def test_a_name_that_spark_takes_for_a_pattern_is_refused_in_a_folder(spark: SparkSession) -> None:
-    """Spark would hand out the other files of the folder twice."""
+def test_files_are_read_in_the_order_of_their_names_whatever_their_times_and_names(spark: SparkSession) -> None:
+    """Spark's own file source orders files by time, leaves old ones out, and takes some names for patterns."""
     Path("in").mkdir()
-    for name in ("a.csv", "b[1].csv"):
-        Path("in", name).write_text("1\n")
-    definition = stream("t INT", "csv OPTIONS (path 'in')")
-    with pytest.raises(CqlError, match=r"'in/b\[1\].csv' has one of {}\[\]\*\?\\ in its name"):
-        collected(source_frame(spark, definition).typed())
-    assert len(typed(source_frame(spark, definition, streaming=False))) == 2
+    names = ["a.csv", "b1.csv", "b[1].csv", "c{x}*.csv", "d e%20+?.csv", "é.csv"]
+    for number, name in enumerate(names):
+        Path("in", name).write_text(f"{number}\n")
+        os.utime(Path("in", name), (10**9 - 10**8 * number,) * 2)
+    definition = stream("t INT", "csv OPTIONS (path 'in', maxFilesPerTrigger '2')")
+    parts = [part.column("c0").to_pylist() for part in collected(streamed(spark, definition).typed())]
+    assert [sorted(part) for part in parts] == [[0, 1], [2, 3], [4, 5]]
+    assert [row[0] for row in by_the_engine(definition)] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.spark
@@ -181,7 +197,7 @@ def test_options_about_the_pace_are_sparks(spark: SparkSession) -> None:
     for n in range(3):
         Path(f"in/{n}.csv").write_text(f"t\n{n}\n")
     definition = stream("t INT", "csv OPTIONS (path 'in', header 'true', MaxFilesPerTrigger '1')")
-    parts = collected(source_frame(spark, definition).typed())
+    parts = collected(streamed(spark, definition).typed())
     assert [part.num_rows for part in parts] == [1, 1, 1]
 
 
@@ -202,7 +218,7 @@ def test_a_bad_row_ends_the_run_in_the_words_of_the_local_engine(
     with pytest.raises(CqlError) as expected:
         by_the_engine(definition)
     with pytest.raises(CqlError) as caught:
-        collected(source_frame(spark, definition).typed())
+        collected(streamed(spark, definition).typed())
     assert caught.value.diagnostics == expected.value.diagnostics
     assert caught.value.diagnostics[0].message == message
 
@@ -210,20 +226,23 @@ def test_a_bad_row_ends_the_run_in_the_words_of_the_local_engine(
 @pytest.mark.spark
 def test_bad_rows_are_left_out_and_counted(spark: SparkSession) -> None:
     Path("s.csv").write_text("1\nx\n2\n\ny\n")
-    source = source_frame(spark, stream("t INT", "csv OPTIONS (path 's.csv')"), "skip")
+    source = streamed(spark, stream("t INT", "csv OPTIONS (path 's.csv')"), "skip")
     (found,) = collected(source.typed())
     assert [row["t"] for row in found.select(["c0"]).rename_columns(["t"]).to_pylist()] == [1, 2, None, None]
     assert found.column("bad").to_pylist() == [None, None, "left out", "left out"]
-    (part,) = in_one_task(source, [pa.record_batch({"path": [str(Path("s.csv").absolute())]})])
-    assert (len(part.rows), part.skipped) == (2, 2)
+    parts = of_one_file(source.reader, "s.csv")
+    assert (sum(len(part.rows) for part in parts), sum(part.skipped for part in parts)) == (2, 2)
+
+
+def of_one_file(reader: PartReader, name: str) -> list[Part]:
+    assert isinstance(reader, FileReader)
+    return list(reader.parts_of(SourceFile.of(0, name)))
 
 
 def test_a_file_of_bad_rows_only_is_counted() -> None:
     Path("s.csv").write_text("x\n")
     definition = stream("t INT", "csv OPTIONS (path 's.csv')")
-    assert definition.source is not None
-    reader = FileReader.of(definition, definition.source, "skip")
-    (part,) = reader.parts([pa.record_batch({"path": [str(Path("s.csv").absolute())]})])
+    (part,) = of_one_file(FileReader(file_source(definition, "skip")), "s.csv")
     assert (len(part.rows), part.skipped, part.rows.columns[0].type) == (0, 1, pa.int32())
 
 
@@ -231,7 +250,7 @@ def test_a_file_of_bad_rows_only_is_counted() -> None:
 def test_a_source_that_is_not_there_or_not_what_it_was(spark: SparkSession) -> None:
     def refused(definition: Table) -> tuple[str, str]:
         with pytest.raises(CqlError) as caught:
-            collected(source_frame(spark, definition).typed())
+            collected(streamed(spark, definition).typed())
         (diagnostic,) = caught.value.diagnostics
         assert diagnostic.advice(), "an error says what to do"
         return diagnostic.code.name, diagnostic.message
@@ -246,7 +265,7 @@ def test_a_source_that_is_not_there_or_not_what_it_was(spark: SparkSession) -> N
     assert refused(kafka) == ("BAD_DEFINITION", "Spark has no data source 'kafka'")
     assert refused(stream("t TIMESTAMP", "nosuch"))[1] == "Spark has no data source 'nosuch'"
     Path("gone").mkdir()
-    source = source_frame(spark, stream("t INT", "csv OPTIONS (path 'gone')"))
+    source = streamed(spark, stream("t INT", "csv OPTIONS (path 'gone')"))
     source.check()
     Path("gone").rmdir()
     with pytest.raises(CqlError, match="there is no file 'gone'"):
@@ -285,13 +304,13 @@ def collected_or_translated(frame: DataFrame) -> list[pa.Table]:
 @pytest.mark.spark
 def test_a_stream_that_spark_makes(spark: SparkSession) -> None:
     definition = table("CREATE STREAM s (timestamp TIMESTAMP, value BIGINT) TIMESTAMP BY timestamp FROM rate")
-    source = source_frame(spark, definition)
+    source = streamed(spark, definition)
     assert isinstance(source.reader, ColumnReader)
     assert source.native is not None and source.native.columns == ["c0", "c1", "instant", "place", "bad"]
 
 
 @pytest.mark.spark
-def test_parquet_in_sparks_own_columns_holds_the_same_rows(spark: SparkSession) -> None:
+def test_rows_in_sparks_own_columns_are_the_same(spark: SparkSession) -> None:
     columns = {
         "t": pa.array([1, None, 3, 4], pa.int32()),
         "x": pa.array([-0.0, 1.0, float("nan"), None], pa.float32()),
@@ -299,28 +318,28 @@ def test_parquet_in_sparks_own_columns_holds_the_same_rows(spark: SparkSession) 
         "op": pa.array(["+", "+", "-", "?"]),
     }
     parquet.write_table(pa.table(columns), "s.parquet")
+    frame = spark.read.parquet(f"file:{Path('s.parquet').absolute()}")
     files = "parquet OPTIONS (path 's.parquet')"
     log = table(f"CREATE RELATION r (t BIGINT, x DOUBLE, k STRING, op STRING) TIMESTAMP BY t SIGN BY op FROM {files}")
     for definition in (log, stream("t BIGINT, k STRING NOT NULL, x DOUBLE", files)):
-        source = source_frame(spark, definition, "skip", native=True)
+        source = frame_source(frame, definition, "skip")
         assert source.native is not None
         assert repr(typed(source)) == repr(by_the_engine(definition, "skip"))
         (bad,) = collected(source.native.where("bad IS NOT NULL"))
-        (names,) = collected(source.frame)
-        parts = in_one_task(source, names.to_batches())
-        assert sum(part.skipped for part in parts) == bad.num_rows == 2
+        assert sum(part.skipped for part in in_one_task(source, source.frame.toArrow().to_batches())) == 2
+        assert bad.num_rows == 2
     narrow = table(f"CREATE RELATION r (t BYTE, k STRING) FROM {files}")
-    assert source_frame(spark, narrow, native=True).native is None, "not every INT is a BYTE"
+    assert frame_source(frame, narrow).native is None, "not every INT is a BYTE"
 
 
 @pytest.mark.spark
 def test_options_that_only_spark_knows(spark: SparkSession) -> None:
     Path("s.csv").write_text('1,"a\nb"\n2,c\nx,d\n')
     definition = stream("t INT, k STRING", "csv OPTIONS (path 's.csv', multiLine 'true')")
-    source = source_frame(spark, definition, "skip")
+    source = streamed(spark, definition, "skip")
     assert typed(source) == [(1, "a\nb", 1), (2, "c", 2)]
     with pytest.raises(CqlError, match=r"s.csv, row 3: Spark cannot read 'x,d'"):
-        collected(source_frame(spark, definition).typed())
+        collected(streamed(spark, definition).typed())
 
 
 # Paths, errors
@@ -359,19 +378,24 @@ def test_an_error_survives_as_a_part_of_other_errors() -> None:
         ("java.io.IOException: No space left on device", "CANNOT_WRITE", "Spark cannot write: No space left on device"),
         ("java.net.ConnectException: Connection refused", "NO_FILE", "a source cannot be reached"),
         ("terminated with exception: Option 'basePath' not found", "NO_FILE", "a file of a source has disappeared"),
-        ("Python worker failed to connect back.", "NOT_AVAILABLE", "a Python process of Spark did not start in time"),
+        ("Python worker failed to connect back.", "TOO_SLOW", "a Python process of Spark did not start in time"),
+        (
+            "SparkException: Python worker exited unexpectedly (crashed). Consider",
+            "PROCESS_ENDED",
+            "a Python process of Spark ended while it worked",
+        ),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update", "CANNOT_WRITE", "another run uses the same checkpoint"),
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] ..", "BAD_FILE", "the checkpoint was made by other queries"),
         ("[FAILED_READ_FILE.NO_HINT] ..", "BAD_FILE", "a file of a source is damaged, or its columns have changed"),
         (
             "loads(obj)\nModuleNotFoundError: No module named 'runtime'\n",
-            "NOT_AVAILABLE",
+            "MISSING",
             "the Python processes of Spark have no module 'runtime'",
         ),
         (
             "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark "
             "cannot run with different minor versions.",
-            "NOT_AVAILABLE",
+            "VERSIONS",
             "Spark runs another Python than this one: Python in worker has different version: 3.12",
         ),
     ],
@@ -386,7 +410,7 @@ def test_errors_of_spark_in_words(text: str, code: str, message: str) -> None:
 
 def test_a_table_without_a_source_is_refused() -> None:
     with pytest.raises(CqlError, match="nothing says where the rows of 's' come from"):
-        source_frame(None, table("CREATE STREAM s (t INT) TIMESTAMP BY t"))  # type: ignore[arg-type]
+        source_frame(None, table("CREATE STREAM s (t INT) TIMESTAMP BY t"), Path("none"))  # type: ignore[arg-type]
     unnamed = table("REGISTER STREAM S (A int)").model_copy(update={"source": External(format="rate")})
     with pytest.raises(CqlError, match="the timestamp of 'S' has no name"):
         frame_source(None, unnamed)  # type: ignore[arg-type]

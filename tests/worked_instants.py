@@ -153,7 +153,7 @@ def _output(name: str, catalog: Catalog, data: Mapping[str, list[Element]]) -> t
     registered = catalog.queries.get(text.casefold())
     tree = registered.tree if registered else bind(text, catalog)
     given = {scan.name: _of(data, scan.name) for scan in bound.scans(tree)}
-    return tree, evaluate(tree, given, user_code(catalog))
+    return tree, evaluate(tree, given, user_code(catalog), closes_windows=catalog.settings.end == "close")
 
 
 def _of(data: Mapping[str, list[Element]], name: str) -> list[Element]:

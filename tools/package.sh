@@ -10,7 +10,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # From a copy, because setuptools packs whatever an earlier build has left beside the sources.
-cp -r pyproject.toml LICENSE grammar cql planner shedding runtime repl "$scratch"
+cp -r pyproject.toml README.md LICENSE grammar cql planner shedding runtime repl "$scratch"
 "$python" -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w "$scratch/wheel" "$scratch"
 mkdir -p "$folder"
 cp "$scratch"/wheel/*.whl "$folder"

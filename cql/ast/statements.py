@@ -8,6 +8,7 @@ from enum import Enum
 from cql.ast.expressions import Expression, IntervalLiteral, TypeName
 from cql.ast.node import Name, Node
 from cql.ast.queries import Query
+from cql.secrets import MASK, is_secret, without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class Option(Node):
 
     key: Name
     value: Expression
+
+    def __repr__(self) -> str:
+        value = MASK if is_secret(self.key.text) else without_secrets(repr(self.value))
+        return f"Option(key={self.key!r}, value={value})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 
 from cql import bound
@@ -74,11 +73,26 @@ def check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) -
         pattern = _constant_string(arguments[1])
         if pattern is None:
             raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise fail(Code.BAD_ARGUMENTS, f"this is not a regular expression: {error}", arguments[1].span) from None
+        refused = _problem_of_regex(pattern)
+        if refused:
+            raise fail(
+                Code.BAD_ARGUMENTS,
+                f"this is not a regular expression: {refused}",
+                arguments[1].span,
+                hint="the syntax is that of RE2, without lookaround and references to groups",
+            )
+
+
+def _problem_of_regex(pattern: str) -> str | None:
+    """Return why RE2 refuses a regular expression; None if it does not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        return str(error).removeprefix("Invalid regular expression: ")
+    return None
 
 
 def _is_date_pattern(pattern: str) -> bool:

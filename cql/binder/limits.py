@@ -12,7 +12,8 @@ from cql.errors import Code, fail
 from cql.source import Span
 
 MAX_LEVELS = 150
-"""How many operators, from the result down to an input, may lie one on another."""
+"""How many operators, from the result down to an input, may lie one on another; UNION, EXCEPT and INTERSECT of sets are
+two each."""
 
 MAX_OPERATORS = 10_000
 """How many operators a query may have, counted as if no part of it were shared."""
@@ -56,7 +57,8 @@ def check_size(tree: bound.Rel, span: Span) -> None:
             waiting += unknown
             continue
         waiting.pop()
-        levels = 1 + max((sizes[id(each)][0] for each in below), default=0)
+        own = 2 if isinstance(rel, bound.SetOperation) and not rel.all else 1
+        levels = own + max((sizes[id(each)][0] for each in below), default=0)
         sizes[id(rel)] = levels, 1 + sum(sizes[id(each)][1] for each in below)
     levels, operators = sizes[id(tree)]
     if levels > MAX_LEVELS:

@@ -14,7 +14,7 @@ from cql.types import DataType, Kind
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EXACT = Context(prec=2 * t.MAX_PRECISION, rounding=ROUND_HALF_UP)
-_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?\s*(Z|[+-]\d{2}:?\d{2})?\Z")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?\s*(Z|[+-]\d{2}:?\d{2})?\Z", re.ASCII)
 
 
 def timestamp_microseconds(text: str) -> int | None:
@@ -23,7 +23,7 @@ def timestamp_microseconds(text: str) -> int | None:
     >>> timestamp_microseconds("1970-01-01 00:00:01.5")
     1500000
     """
-    stripped = text.strip()
+    stripped = text.strip(" \t\n\v\f\r")
     if not _TIMESTAMP.match(stripped):
         return None
     try:

@@ -23,7 +23,7 @@ from cql.bound.expressions import (
     walk,
     with_children,
 )
-from cql.bound.windows import UnboundedSpec, WindowSpec
+from cql.bound.windows import RangeSpec, UnboundedSpec, WindowSpec
 from cql.intervals import TimeDomain
 from cql.source import NO_SPAN, Span
 from cql.types import BIGINT, DataType
@@ -445,6 +445,14 @@ def scans(rel: Rel) -> Iterator[StreamScan | RelationScan]:
         yield rel
     for below in inputs(rel):
         yield from scans(below)
+
+
+def slides(rel: Rel) -> tuple[int, ...]:
+    """Return the different slides of the windows of a query, those of its subqueries as well, the shortest first."""
+    found = {slide for below in inputs(rel) for slide in slides(below)}
+    if isinstance(rel, Window) and isinstance(rel.spec, RangeSpec) and rel.spec.slide is not None:
+        found.add(rel.spec.slide)
+    return tuple(sorted(found))
 
 
 def transform_expressions(rel: Rel, change: Callable[[Expr, int], Expr | None], depth: int = 0) -> Rel:

@@ -47,6 +47,7 @@ class _UserCode(BaseModel):
     returns: str
     location: str = Field(description="module:qualified name, to import the code again")
     _code: Any = PrivateAttr(default=None)
+    _is_trusted: bool = PrivateAttr(default=False)
 
     @field_validator("arguments", "returns")
     @classmethod
@@ -63,10 +64,17 @@ class _UserCode(BaseModel):
     def return_type(self) -> DataType:
         return parse_type(self.returns)
 
+    def trust(self) -> None:
+        """Allow the code to be imported from its location."""
+        assert self.__pydantic_private__ is not None
+        self.__pydantic_private__["_is_trusted"] = True
+
     @property
     def code(self) -> Any:
-        """The Python object; after loading a catalog from JSON it is imported when first used."""
+        """The Python object; after loading a trusted catalog from JSON it is imported when first used."""
         if self._code is None:
+            if not self._is_trusted:
+                raise fail(Code.NOT_TRUSTED, f"the code of function '{self.name}', {self.location}, is not trusted")
             module, _, path = self.location.partition(":")
             try:
                 found: Any = importlib.import_module(module)

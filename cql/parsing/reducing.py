@@ -17,7 +17,7 @@ from lark.grammar import Rule, Terminal
 
 from cql.source import NO_SPAN, Span
 
-MAX_LEVELS = 250
+MAX_LEVELS = 160
 """How deep syntax nodes may nest: everything that walks them recursively gets by with Python's stack."""
 
 

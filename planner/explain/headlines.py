@@ -19,6 +19,8 @@ def headline(operator: op.Operator, operators: Mapping[str, op.Operator]) -> str
         case op.Source():
             kind = "stream" if not operator.is_relation else "relation" if operator.time else "static relation"
             return f"source {operator.table} ({kind})"
+        case op.Ledger():
+            return f"ledger {operator.table}"
         case op.Select():
             return "select " + " AND ".join(expression_text(p, names) for p in operator.predicates)
         case op.Project():

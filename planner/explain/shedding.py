@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, duration_text
 from planner import operators as op
-from planner.text import duration_text
 
 if TYPE_CHECKING:
     from planner.plan import Plan

@@ -8,6 +8,7 @@ passes. Between stages the order matters, and each stage says why it stands wher
 from __future__ import annotations
 
 from planner.rewriting import Rewrite, Stage
+from planner.rules.connect_joins import connect_joins
 from planner.rules.copy_key_filter_across_join import copy_key_filter_across_join
 from planner.rules.distinct_of_groups import distinct_of_groups
 from planner.rules.drop_unused_row_number import drop_unused_row_number
@@ -105,7 +106,8 @@ STAGES: tuple[Stage, ...] = (
     # The bulk: filters down, projections up, and every rule that recognises a shape. They are in one stage since
     # each prepares the ground for others: a filter that has sunk past a projection makes a top-n visible, a
     # projection that has gone makes two joins meet, a stream operator that has gone lets a filter sink further.
-    # All of them only ever move things in one direction, so that they come to an end.
+    # All of them only ever move things in one direction, so that they come to an end. Joins are put into a connected
+    # order here, before some of them become stream joins, which probe their relations in this order.
     Stage(
         "normal form",
         (
@@ -115,6 +117,7 @@ STAGES: tuple[Stage, ...] = (
             merge_top_n,
             *_PROJECTIONS,
             *_CONDITIONS,
+            connect_joins,
             set_operation_to_distinct,
             distinct_of_groups,
             remove_redundant_distinct,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from cql.bound import Expr, Rel, conjuncts, direct_inputs
-from planner.expressions import columns_read, equality, moved, shifted
-from planner.joins import condition_of, inputs_read, keys_of, starts, with_condition
+from cql.bound import Expr, Rel, direct_inputs
+from planner.expressions import columns_read, equality, moved
+from planner.join_trees import Term, equal_expressions, is_inner, terms_of
+from planner.joins import inputs_read, starts, with_condition
 from planner.logic import order_key
-from planner.logical import JoinType, KeyedJoin, MultiJoin
+from planner.logical import MultiJoin
 
 
 def joins_to_multijoin(node: Rel) -> Rel | None:
@@ -20,14 +19,14 @@ def joins_to_multijoin(node: Rel) -> Rel | None:
     still shared by all inputs; equalities between some of them only are tested besides. Inputs keep their
     order, so that columns do.
     """
-    if not _is_inner(node):
+    if not is_inner(node):
         return None
     relations = list(direct_inputs(node))
     at = 0
     while at < len(relations):
-        if _is_inner(relations[at]):
+        if is_inner(relations[at]):
             wider = [*relations[:at], *direct_inputs(relations[at]), *relations[at + 1 :]]
-            if _shared_keys(wider, _terms(node, wider)):
+            if _shared_keys(wider, terms_of(node, wider)):
                 relations = wider
                 continue
         at += 1
@@ -36,53 +35,11 @@ def joins_to_multijoin(node: Rel) -> Rel | None:
     return _joined(node, relations)
 
 
-def _is_inner(node: Rel) -> bool:
-    return isinstance(node, MultiJoin) or (isinstance(node, KeyedJoin) and node.kind is JoinType.INNER)
-
-
-Term = Expr | tuple[Expr, Expr]
-"""A condition, or two expressions that have to be equal, over the columns of all inputs in order."""
-
-
-def _terms(node: Rel, leaves: list[Rel]) -> list[Term]:
-    """Return all conditions of a tree of joins above its leaves."""
-    if any(node is leaf for leaf in leaves):
-        return []
-    assert isinstance(node, KeyedJoin | MultiJoin)
-    found: list[Term] = []
-    begins = starts(node)
-    for side, start in zip(direct_inputs(node), begins, strict=True):
-        for term in _terms(side, leaves):
-            if isinstance(term, tuple):
-                found.append((shifted(term[0], start), shifted(term[1], start)))
-            else:
-                found.append(shifted(term, start))
-    keys = [[shifted(key, start) for key in own] for own, start in zip(keys_of(node), begins, strict=True)]
-    for first, second in pairwise(keys):
-        found.extend(zip(first, second, strict=True))
-    condition = condition_of(node)
-    if condition is not None:
-        found.extend(conjuncts(condition))
-    return found
-
-
-def _classes(terms: list[Term]) -> list[list[Expr]]:
-    """Return the sets of expressions that have to be equal."""
-    classes: list[list[Expr]] = []
-    for term in terms:
-        if not isinstance(term, tuple):
-            continue
-        met = [known for known in classes if term[0] in known or term[1] in known]
-        merged = list(dict.fromkeys([*(e for known in met for e in known), *term]))
-        classes = [known for known in classes if not any(known is one for one in met)] + [merged]
-    return classes
-
-
 def _shared_keys(relations: list[Rel], terms: list[Term]) -> list[list[list[Expr]]]:
     """Return the keys that all relations share: for each, by relation, the expressions that have to be equal."""
     whole = MultiJoin(tuple(relations), ())
     shared = []
-    for equal in _classes(terms):
+    for equal in equal_expressions(terms):
         owned: list[list[Expr]] = [[] for _ in relations]
         for expression in sorted(equal, key=order_key):
             owners = inputs_read(whole, columns_read(expression))
@@ -94,7 +51,7 @@ def _shared_keys(relations: list[Rel], terms: list[Term]) -> list[list[list[Expr
 
 
 def _joined(node: Rel, relations: list[Rel]) -> Rel:
-    terms = _terms(node, relations)
+    terms = terms_of(node, relations)
     shared = _shared_keys(relations, terms)
     begins = starts(MultiJoin(tuple(relations), ()))
     keys = tuple(

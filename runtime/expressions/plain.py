@@ -96,26 +96,30 @@ def like_parts(pattern: str, escape: str = "\\") -> list[str | Wild]:
     return parts
 
 
+def in_regex(part: str | Wild) -> str:
+    """Return a part of a pattern of LIKE as a regular expression of RE2 or Java in which `.` is any character.
+
+    >>> in_regex("a.b"), in_regex(Wild.ONE)
+    ('a\\\\x{2e}b', '.')
+    """
+    if isinstance(part, Wild):
+        return ".*" if part is Wild.ANY else "."
+    return "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):x}}}" for c in part)
+
+
 def like(text: str, pattern: str, escape: str = "\\") -> bool:
-    """Tell whether a text matches a pattern of LIKE."""
-    translated = {Wild.ANY: ".*", Wild.ONE: "."}
-    regex = "".join(
-        translated[part] if isinstance(part, Wild) else re.escape(part) for part in like_parts(pattern, escape)
-    )
-    return re.fullmatch(regex, text, re.DOTALL) is not None
-
-
-def regexp_like(text: str, pattern: str) -> bool:
-    """Tell whether a regular expression matches somewhere in a text."""
-    return re.search(pattern, text, re.ASCII) is not None
-
-
-def regexp_extract(text: str, pattern: str, group: int = 1) -> str:
-    """Return a group of the first match of a regular expression."""
-    found = re.search(pattern, text, re.ASCII)
-    if found is None or not 0 <= group <= found.re.groups:
-        return ""
-    return found[group] or ""
+    """Tell whether a text matches a pattern of LIKE; what was found of it is not looked for again further on."""
+    pieces = [""]
+    for part in like_parts(pattern, escape):
+        if part is Wild.ANY:
+            pieces.append("")
+        else:
+            pieces[-1] += "." if part is Wild.ONE else re.escape(part)
+    if len(pieces) == 1:
+        return re.fullmatch(pieces[0], text, re.DOTALL) is not None
+    first, *middle, last = pieces
+    found = re.match(first + "".join(f"(?>.*?{piece})" for piece in middle), text, re.DOTALL)
+    return found is not None and re.compile(f".*{last}", re.DOTALL).fullmatch(text, found.end()) is not None
 
 
 def substr(text: str, position: int, length: int | None = None) -> str:
@@ -203,7 +207,7 @@ def _formatted(moment: datetime.datetime, letter: str, count: int) -> str:
 
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,40})")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?inf(inity)?|nan", re.IGNORECASE)
 _TRUTHS = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(("f", "false", "n", "no", "0"), False)
 

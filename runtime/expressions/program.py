@@ -20,7 +20,7 @@ from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, UserCall, chil
 from cql.functions.scalars import SCALARS
 from cql.types import DataType, Kind
 from runtime.batch import Ints, Mask
-from runtime.expressions import arithmetic, logic, sets, strings, times
+from runtime.expressions import arithmetic, logic, patterns, sets, strings, times
 from runtime.expressions.casts import cast
 from runtime.expressions.plain import fit
 from runtime.expressions.user import NO_FUNCTIONS, Functions, user_function
@@ -32,6 +32,7 @@ KERNELS: dict[str, Kernel] = {
     **arithmetic.KERNELS,
     **logic.KERNELS,
     **strings.KERNELS,
+    **patterns.KERNELS,
     **sets.KERNELS,
     **times.KERNELS,
 }

@@ -1,13 +1,11 @@
 """Strings: Arrow's kernels where the other arguments are constants and they mean the same, else Python.
 
-Arrow compares UTF-8 bytes, which is the order of code points. Capitals beyond ASCII are Python's (`ß`, `SS`), and so
-are regular expressions.
+Arrow compares UTF-8 bytes, which is the order of code points. Capitals beyond ASCII are Python's (`ß`, `SS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,46 +13,10 @@ import pyarrow.compute as pc
 from cql.types import DataType
 from runtime.expressions import plain
 from runtime.expressions.distinct import rare
-from runtime.expressions.plain import Wild
 from runtime.expressions.values import Datum, Kernel, is_constant
 
-_LIKE = rare(plain.like)
 _SUBSTR = rare(plain.substr)
 _REPLACE = rare(plain.replace)
-
-
-def like(target: DataType, text: Datum, pattern: Datum, escape: pa.Scalar | None = None) -> pa.Array:
-    """Return whether texts match patterns."""
-    if is_constant(text) or not is_constant(pattern) or not (escape is None or is_constant(escape)):
-        return _LIKE(target, text, pattern, *([] if escape is None else [escape]))
-    return _matcher(pattern.as_py(), "\\" if escape is None else escape.as_py())(text)
-
-
-@lru_cache(1000)
-def _matcher(pattern: str, escape: str) -> Callable[[pa.Array], pa.Array]:
-    """Return what tells whether texts match a pattern, as simple a search as will do."""
-    match plain.like_parts(pattern, escape):
-        case []:
-            return lambda text: pc.equal(text, "")
-        case [str(all_of_it)]:
-            return lambda text: pc.equal(text, all_of_it)
-        case [Wild.ANY]:
-            return lambda text: pc.starts_with(text, "")
-        case [str(start), Wild.ANY]:
-            return lambda text: pc.starts_with(text, start)
-        case [Wild.ANY, str(end)]:
-            return lambda text: pc.ends_with(text, end)
-        case [Wild.ANY, str(middle), Wild.ANY]:
-            return lambda text: pc.match_substring(text, middle)
-        case parts:
-            regex = rf"(?s)\A{''.join(map(_in_regex, parts))}\z"
-            return lambda text: pc.match_substring_regex(text, regex)
-
-
-def _in_regex(part: str | Wild) -> str:
-    if isinstance(part, Wild):
-        return ".*" if part is Wild.ANY else "."
-    return "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):x}}}" for c in part)
 
 
 def _by_case(ascii_only: Callable[[pa.Array], pa.Array], function: Callable[[str], str]) -> Kernel:
@@ -106,7 +68,6 @@ def concat(target: DataType, *texts: Datum) -> pa.Array:
 
 
 KERNELS: dict[str, Kernel] = {
-    "like": like,
     "upper": _by_case(pc.ascii_upper, str.upper),
     "lower": _by_case(pc.ascii_lower, str.lower),
     "length": length,
@@ -115,6 +76,4 @@ KERNELS: dict[str, Kernel] = {
     "replace": replace,
     "concat": concat,
     "split_part": rare(plain.split_part),
-    "regexp_like": rare(plain.regexp_like),
-    "regexp_extract": rare(plain.regexp_extract),
 }

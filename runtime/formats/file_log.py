@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ _SAMPLE, _SAMPLES = 64 << 10, 64
 
 _NONE = -1
 """The size of a file that is gone."""
+
+_JUST_NOW = 1_000_000_000
+"""How many nanoseconds ago a file was written that somebody may still be writing."""
 
 _LOG = "log.jsonl"
 
@@ -48,6 +52,8 @@ class SourceFile:
     """Empty if only size and time are to be compared."""
     is_withdrawn: bool = False
     """There is nothing to be read: it was gone before it was handed to anybody, or emptied after it had ended a run."""
+    found_at: int | None = field(default=None, compare=False)
+    """What the clock on the wall showed when it was noted, in microseconds; None of what is no plain file."""
 
     @classmethod
     def of(cls, number: int, path: str, root: str = "", with_fingerprint: bool = True) -> SourceFile:
@@ -56,9 +62,10 @@ class SourceFile:
         try:
             found = os.stat(absolute)
             mark = fingerprint(absolute, found.st_size) if with_fingerprint and _is_plain(found) else ""
+            now = time.time_ns() // 1000 if _is_plain(found) else None
         except OSError as error:
             raise unreadable(Path(path), error) from None
-        return cls(number, path, found.st_size, found.st_mtime_ns, mark)
+        return cls(number, path, found.st_size, found.st_mtime_ns, mark, found_at=now)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SourceFile:
@@ -89,7 +96,7 @@ def gone(path: str) -> CqlError:
     return fail(
         Code.CHANGED_SOURCE,
         f"'{path}' is gone, and its rows have not been delivered",
-        hint="put it back as it was, and run again; a run that is not to have it needs a new checkpoint",
+        hint="put it back as it was, and run again; a run that is to go on without it needs a new checkpoint",
     )
 
 
@@ -136,7 +143,9 @@ class FileLog:
         self._rejected: set[int] = set()
         self._files: dict[int, SourceFile] = {}
         self._numbers: dict[str, int] = {}
-        self._settled = self._handed_out = 0
+        self._growing: dict[str, tuple[int, int]] = {}
+        """The size and time of a file that somebody seemed to be writing at the last look."""
+        self._settled = 0
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._load()
@@ -147,7 +156,7 @@ class FileLog:
         What came of the files before `settled` has been delivered and committed; those from there to `handed_out` are
         read again. Raises if one of these is gone, or if one has changed that may not.
         """
-        self._settled, self._handed_out = settled, handed_out
+        self._settled = settled
         said = []
         for file in list(self._files.values()):
             if file.number in self._rejected and file.number >= settled:
@@ -163,12 +172,39 @@ class FileLog:
         """The files that are not done with, in order."""
         return [self._files[number] for number in range(self._settled, len(self._files))]
 
-    def discover(self) -> list[SourceFile]:
-        """Note the files that are new, and return them in order."""
+    def discover(self, only_complete: bool = False) -> list[SourceFile]:
+        """Note the files that are new, and return them in order; one that is gone again was none.
+
+        With `only_complete`, a file that was written just now has to be the same twice, and those after it wait for it.
+        """
         new = [path for path in self._find() if path not in self._numbers]
-        files = [SourceFile.of(number, path, self._root) for number, path in enumerate(new, len(self._files))]
+        if only_complete:
+            new = self._complete(new)
+        files: list[SourceFile] = []
+        for path in new:
+            try:
+                files.append(SourceFile.of(len(self._files) + len(files), path, self._root))
+            except CqlError:
+                if os.path.lexists(os.path.join(self._root, path)):
+                    raise
         self._note(files)
         return files
+
+    def _complete(self, paths: Sequence[str]) -> list[str]:
+        """The paths before the first of a file that was written just now and is not what it was at the last look."""
+        before, self._growing = self._growing, {}
+        for at, path in enumerate(paths):
+            try:
+                found = os.stat(os.path.join(self._root, path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise unreadable(Path(path), error) from None
+            now = found.st_size, found.st_mtime_ns
+            if time.time_ns() - found.st_mtime_ns < _JUST_NOW and before.get(path) != now:
+                self._growing[path] = now
+                return list(paths[:at])
+        return list(paths)
 
     def check_settled(self) -> None:
         """Raise if a file that is done with has changed; it may be gone."""

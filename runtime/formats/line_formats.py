@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from runtime.formats.texts import (
     by_distinct,
     escaped,
     instant_texts,
+    json_text,
     json_texts,
     known_instants,
     lines,
@@ -49,14 +49,14 @@ class JsonFormat(LineFormat):
     def lines(self, batch: ChangeBatch) -> bytes:
         parts = self.opening(batch)
         for at, (name, column) in enumerate(zip(self.result.names, batch.columns, strict=True)):
-            parts += [f"{', ' if at else ''}{_json(name)}: ", json_texts(column)]
+            parts += [f"{', ' if at else ''}{json_text(name)}: ", json_texts(column)]
         return lines([*parts, self.closing])
 
     def opening(self, batch: ChangeBatch) -> list[pa.Array | str]:
         """Return the parts of a line up to the first value."""
         ts, op = free_names(self.result.names)
-        between = f', {_json(op)}: "'
-        return [f"{{{_json(ts)}: ", self._instants(batch), between, marks(batch.weights), '", ']
+        between = f', {json_text(op)}: "'
+        return [f"{{{json_text(ts)}: ", self._instants(batch), between, marks(batch.weights), '", ']
 
     def _instants(self, batch: ChangeBatch) -> pa.Array:
         return json_texts(known_instants(batch.start, self.result.time))
@@ -69,7 +69,7 @@ class EnvelopeFormat(JsonFormat):
 
     def opening(self, batch: ChangeBatch) -> list[pa.Array | str]:
         """Return the parts of a line up to the first value."""
-        before = f'{{"query": {_json(self.result.query)}, "ts": '
+        before = f'{{"query": {json_text(self.result.query)}, "ts": '
         return [before, self._instants(batch), ', "op": "', marks(batch.weights), '", "row": {']
 
 
@@ -135,15 +135,11 @@ def json_objects(table: pa.Table, first: Mapping[str, str | int]) -> str:
     >>> print(json_objects(pa.table({"k": [7]}), {"store": "s"}), end="")
     {"store": "s", "k": 7}
     """
-    before = ", ".join(f"{_json(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in first.items())
+    before = ", ".join(f"{json_text(name)}: {json_text(value)}" for name, value in first.items())
     parts: list[pa.Array | str] = [f"{{{before}"]
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        parts += [f", {_json(name)}: ", json_texts(column.combine_chunks())]
+        parts += [f", {json_text(name)}: ", json_texts(column.combine_chunks())]
     return lines([*parts, "}"]).decode() if len(table) else ""
-
-
-def _json(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _has_empty(texts: pa.Array) -> bool:

@@ -40,13 +40,15 @@ class Options:
 
     def __init__(self, external: External, known: Mapping[str, frozenset[str]], verb: str) -> None:
         self.format = external.format
+        self._verb = verb
         self._values = {key.casefold(): value for key, value in external.options.items()}
         if external.format not in known:
-            raise fail(
-                Code.NOT_AVAILABLE,
-                f"the local engine does not {verb} the format {external.format}",
-                hint=f"it {verb}s {one_of(sorted(known))}; Spark may {verb} others: --engine spark",
-            )
+            listed = f"it {verb}s {one_of(sorted(known))}"
+            if verb == "write":
+                message = f"this version does not write the format {external.format}, on Spark or in this process"
+                raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; in Python, a function can take results")
+            message = f"the local engine does not read the format {external.format}"
+            raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; Spark may read others: --engine spark")
         for key in external.options:
             self._check(key, known[external.format], SOURCE_OPTIONS.get(external.format, ()))
 
@@ -54,7 +56,7 @@ class Options:
         if key.casefold() in map(str.casefold, (*known, *_NO_EFFECT)):
             return
         listed = f"its options are {', '.join(sorted(known))}" if known else "it has none"
-        if key.casefold() in map(str.casefold, of_spark):
+        if self._verb == "read" and key.casefold() in map(str.casefold, of_spark):
             message = f"the local engine does not have the option '{key}' of {self.format}"
             raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; Spark has it: --engine spark")
         guesses = nearest(key, known)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -73,6 +74,18 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that appears, or changes, as a whole, and survives a failure of the machine."""
+    hidden = path.with_name(f".{path.name}.new")
+    with writing(path):
+        with hidden.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(path)
+        sync(path.parent)
 
 
 class FileWriter(Writer):
@@ -147,6 +160,11 @@ class ParquetWriter(FileWriter):
 
     def _end(self) -> None:
         self._file.close()
+
+
+def parts_of(format_name: str) -> re.Pattern[str]:
+    """Return the names of the files of a result in its folder."""
+    return re.compile(rf"part-\d+(-\d+)?\.{format_name}")
 
 
 def result_file(result: Result, options: Options, path: Path) -> FileWriter:

@@ -2,14 +2,15 @@
 
 A reader turns a part of a file into a `Chunk`: typed arrays, and marks on the values that are none of their type.
 `Intake` turns chunks into `Rows`. A row is bad if a value is none of its type, if a NULL stands where none may be,
-if it has no instant or no sign, or if it is no row at all. Bad rows end the run or are left out and counted; they are
-looked at one by one only to say what is wrong with the first.
+if it has no instant or no sign, if its instant is too far ahead, or if it is no row at all. Bad rows end the run or are
+left out and counted; they are looked at one by one only to say what is wrong with the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,10 @@ import pyarrow.compute as pc
 from cql import types as t
 from cql.catalog import ColumnModel, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
+from cql.intervals import TimeDomain
+from planner.text import duration_text
 from runtime.batch import BEGINNING, FOREVER, Columns, Ints, Mask, take
+from runtime.formats.ahead import ahead_of_clock, ahead_of_stream
 
 OnBadRow = Literal["fail", "skip"]
 
@@ -57,6 +61,14 @@ class Layout:
     payload: tuple[int, ...]
     instant: int | None = None
     sign: int | None = None
+    ahead: int | None = None
+    """By how many ticks instants may be ahead, if there is a limit."""
+
+    @property
+    def time(self) -> TimeDomain:
+        """The clock of the instants."""
+        assert self.instant is not None, "the table has no instants"
+        return TimeDomain.TIMESTAMP if self.fields[self.instant].type.kind is t.Kind.TIMESTAMP else TimeDomain.INTEGER
 
     @property
     def is_named(self) -> bool:
@@ -81,6 +93,10 @@ def layout_of(table: StreamDef | RelationDef) -> Layout:
     >>> layout.instant, layout.sign, layout.payload
     (0, 1, (2,))
     """
+    return replace(_layout_of(table), ahead=table.ahead)
+
+
+def _layout_of(table: StreamDef | RelationDef) -> Layout:
     columns = table.columns
     if isinstance(table, StreamDef):
         if table.timestamp is None:
@@ -119,7 +135,8 @@ class Malformed:
 class Chunk:
     """A part of a file: an array for each column, NULL where a value is none of its type and `bad` is true.
 
-    `numbers` returns where in the file each row stands, `raw` a value as it is written there.
+    `numbers` returns where in the file each row stands, `raw` a value as it is written there. `now` is what the clock
+    on the wall showed, in microseconds, when the rows were found; None: they come just now.
     """
 
     file: str
@@ -129,6 +146,7 @@ class Chunk:
     numbers: Callable[[], Ints]
     raw: Callable[[int, int], str]
     malformed: Sequence[Malformed] = ()
+    now: int | None = None
 
     @property
     def length(self) -> int:
@@ -137,11 +155,12 @@ class Chunk:
 
 
 class Intake:
-    """Makes rows of chunks; `skipped` counts the bad rows that were left out."""
+    """Makes rows of chunks; `skipped` counts the bad rows that were left out, `newest` is the latest instant so far."""
 
-    def __init__(self, layout: Layout, on_bad_row: OnBadRow) -> None:
+    def __init__(self, layout: Layout, on_bad_row: OnBadRow, newest: int | None = None) -> None:
         self.layout = layout
         self.skipped = 0
+        self.newest = newest
         self._on_bad_row = on_bad_row
 
     def take(self, chunk: Chunk) -> Rows:
@@ -159,6 +178,8 @@ class Intake:
         for at, column in enumerate(layout.fields):
             if not column.nullable and chunk.arrays[at].null_count:
                 _mark(bad, at, _nulls(chunk.arrays[at]))
+        if layout.instant is not None and layout.ahead is not None:
+            _mark(bad, layout.instant, self._ahead(chunk, instants, bad))
         rows = Rows(tuple(chunk.arrays[at] for at in layout.payload), instants, signs)
         if not bad and not chunk.malformed:
             return rows
@@ -168,6 +189,21 @@ class Intake:
         self.skipped += len(chunk.malformed) + chunk.length - int(good.sum())
         return rows.chosen(np.flatnonzero(good))
 
+    def _ahead(self, chunk: Chunk, instants: Ints, bad: Mapping[int, Mask]) -> Mask:
+        """Return which rows are too far ahead; those that are bad anyway count for nothing."""
+        most = self.layout.ahead
+        assert most is not None
+        if self.layout.time is TimeDomain.TIMESTAMP:
+            now = time.time_ns() // 1000 if chunk.now is None else chunk.now
+            return ahead_of_clock(instants, now, most)
+        if bad:
+            instants = np.where(np.logical_or.reduce(list(bad.values())), BEGINNING, instants)
+        newest = BEGINNING if self.newest is None else self.newest
+        found = ahead_of_stream(instants, newest, most)
+        newest = max(newest, int(np.where(found, BEGINNING, instants).max(initial=BEGINNING)))
+        self.newest = None if newest == BEGINNING else newest
+        return found
+
     def _failure(self, chunk: Chunk, bad: dict[int, Mask]) -> CqlError:
         """Return the error about the first bad row of a chunk."""
         found = [(line.number, line.what, line.is_cut_off) for line in chunk.malformed]
@@ -176,6 +212,8 @@ class Intake:
             found.append((int(chunk.numbers()[row]), self._complaint(chunk, at, row), False))
         number, what, is_cut_off = min(found)
         remedy = "the file seems to be cut off; write it again" if is_cut_off else f"correct the {chunk.unit}"
+        if what.endswith(_AHEAD):
+            remedy = f"{remedy}, let rows be further ahead: SET max_ahead = off"
         return fail(
             Code.BAD_DATA,
             f"{chunk.file}, {chunk.unit} {number}: {what}",
@@ -191,8 +229,20 @@ class Intake:
         if at == self.layout.sign:
             return f"{title} is {value}, and a sign is +, -, 1 or -1"
         if at == self.layout.instant and not is_bad:
-            return f"{title} is {value}, which no instant can be"
+            if _instants(chunk.arrays[at].slice(row, 1))[1].all():
+                return f"{title} is {value}, which no instant can be"
+            return f"{title} is {value}, {ahead_text(self.layout)}"
         return f"{title} is {self.layout.fields[at].type}, and {value} is not"
+
+
+_AHEAD = "as SET max_ahead has it"
+
+
+def ahead_text(layout: Layout) -> str:
+    """Return what is to be said of a row that is too far ahead."""
+    assert layout.ahead is not None
+    of = "the clock" if layout.time is TimeDomain.TIMESTAMP else "the rows before it"
+    return f"more than {duration_text(layout.ahead, layout.time)} ahead of {of}, {_AHEAD}"
 
 
 def _short(text: str) -> str:

@@ -6,7 +6,7 @@ sink that is given up leaves nothing behind.
 
 | sink | what is written |
 |---|---|
-| `csv`, `json`, `parquet` | a folder `path` with one file, `part-00000`; a new run replaces that file |
+| `csv`, `json`, `parquet` | a folder `path` with one file, `part-00000`; it replaces those of other runs |
 | `stream` | the file `path`, a line `[instant]:+:value, value` for each change, doubles with six digits |
 | `memory` | nothing: the changes are kept in `Kept.batches` |
 | `console`, or none | standard output, as a table or as JSON lines |
@@ -17,6 +17,7 @@ of that name, an underscore is put before ours. Such files can be read as a rela
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,10 +27,11 @@ from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.batch import ChangeBatch
+from runtime.formats.claims import check_free, release
 from runtime.formats.keeping import Kept
 from runtime.formats.line_formats import EnvelopeFormat, LineFormat, StreamFormat
 from runtime.formats.options import WRITES, Options
-from runtime.formats.result_files import LinesWriter, result_file
+from runtime.formats.result_files import FileWriter, LinesWriter, parts_of, result_file, writing
 from runtime.formats.results import Result, ResultColumn, Writer
 from runtime.formats.tables import Screen, TableWriter
 
@@ -55,6 +57,48 @@ class OutputWriter(Writer):
         self._out.flush()
 
 
+class WholeResult(Writer):
+    """Writes a whole result: with it, what another run has left in the place of the result is gone.
+
+    `parts` are the names of the files of results, if the place is a folder with several of them.
+    """
+
+    def __init__(self, writer: FileWriter, path: Path, parts: re.Pattern[str] | None = None) -> None:
+        self._writer = writer
+        self._path = path
+        self._parts = parts
+
+    def write(self, batch: ChangeBatch) -> None:
+        """Write changes; nothing is left of the result if that fails."""
+        self._writer.write(batch)
+
+    _write = write
+
+    def close(self) -> None:
+        """Put the result in its place."""
+        try:
+            self._take_over()
+        except BaseException:
+            self.abort()
+            raise
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Give the result up; what another run has left stays."""
+        self._writer.abort()
+
+    def _take_over(self) -> None:
+        if self._parts is None:
+            release(self._path, is_folder=False)
+            return
+        folder = self._path.parent
+        release(folder, is_folder=True)
+        with writing(folder):
+            for path in folder.iterdir():
+                if path != self._path and self._parts.fullmatch(path.name):
+                    path.unlink()
+
+
 def open_sink(
     query: QueryDef,
     columns: Sequence[ResultColumn],
@@ -78,8 +122,12 @@ def open_sink(
         case "memory":
             return Kept(is_stream)
         case "stream":
-            return LinesWriter(StreamFormat(result), _file(options.path()))
-    return result_file(result, options, _part(options))
+            path = _file(options.path())
+            check_free(path, is_folder=False)
+            return WholeResult(LinesWriter(StreamFormat(result), path), path)
+    part = _part(options)
+    check_free(part.parent, is_folder=True)
+    return WholeResult(result_file(result, options, part), part, parts_of(options.format))
 
 
 def _file(path: str) -> Path:

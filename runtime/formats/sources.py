@@ -56,9 +56,12 @@ class FileSource:
         """Return the paths of the files that there are now, in the order in which they are to be read."""
         return [str(path) for path in self.place.files()]
 
-    def rows(self, files: Iterable[SourceFile]) -> SourceReader:
-        """Return the rows of some files; raises if one of them is not what it was when it was noted."""
-        return SourceReader(files, self._reader(), Intake(layout_of(self.table), self.on_bad_row), self.root)
+    def rows(self, files: Iterable[SourceFile], newest: int | None = None) -> SourceReader:
+        """Return the rows of some files; raises if one of them is not what it was when it was noted.
+
+        `newest` is the latest instant before them, as far as rows may not be too far ahead of that.
+        """
+        return SourceReader(files, self._reader(), Intake(layout_of(self.table), self.on_bad_row, newest), self.root)
 
     def _reader(self) -> _FileReader:
         layout, options = layout_of(self.table), _options(self.table)
@@ -84,6 +87,11 @@ class SourceReader(Iterator[Rows]):
     def skipped(self) -> int:
         return self._intake.skipped
 
+    @property
+    def newest(self) -> int | None:
+        """The latest instant so far, where rows may not be too far ahead of it."""
+        return self._intake.newest
+
     def __next__(self) -> Rows:
         while True:
             rows = self._intake.take(next(self._chunks))
@@ -95,7 +103,7 @@ class SourceReader(Iterator[Rows]):
         file.check(self._root)
         with _relative(self._root):
             for chunk in self._reader.read(Path(self._root, file.path)):
-                yield replace(chunk, file=file.path)
+                yield replace(chunk, file=file.path, now=file.found_at)
         file.check(self._root)
 
 

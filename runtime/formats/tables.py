@@ -6,7 +6,6 @@ headings and marks are coloured and lines are cut to its width; elsewhere the te
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -16,7 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, duration_text
+from cql.visible import OBEYED_BYTES, visible
 from runtime.batch import ChangeBatch, concat
 from runtime.formats.results import Result, Writer
 from runtime.formats.texts import by_distinct, escaped, instant_texts, lines, marks, plain_texts
@@ -24,7 +24,6 @@ from runtime.formats.texts import by_distinct, escaped, instant_texts, lines, ma
 _ENOUGH = 1000
 """How many changes are gathered before they are printed."""
 
-_NOT_PRINTED = re.compile(rb"[\x00-\x1f\x7f]")
 _MARK = 1
 _STYLES = {"+": "green", "-": "red"}
 
@@ -41,6 +40,7 @@ class Screen:
         """Print the line above a table."""
         if self.speaker is not None:
             self.out.write("\n")
+        name = visible(name)
         self._styled(Text.assemble((name, "bold cyan"), f" ({what})"), f"{name} ({what})")
 
     def heading(self, line: str) -> None:
@@ -70,7 +70,7 @@ class TableWriter(Writer):
     def __init__(self, result: Result, screen: Screen) -> None:
         self._result = result
         self._screen = screen
-        self._names = ["ts", "", *result.names]
+        self._names = ["ts", "", *map(visible, result.names)]
         self._widths = [max(cell_len(name), 1) for name in self._names]
         self._to_the_right = [result.time is not TimeDomain.TIMESTAMP, False]
         self._to_the_right += [column.type.is_numeric for column in result.columns]
@@ -126,7 +126,7 @@ def table_text(table: pa.Table, null: str = "NULL") -> str:
     parts: list[pa.Array | str] = []
     for at, name in enumerate(table.schema.names):
         column = table.column(at).combine_chunks()
-        cells = pa.concat_arrays([pa.array([name]), shown_texts(column, null)])
+        cells = pa.concat_arrays([pa.array([visible(name)]), shown_texts(column, null)])
         to_the_right = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         to_the_right |= pa.types.is_decimal(column.type)
         is_last = at == table.num_columns - 1 and not to_the_right
@@ -135,15 +135,17 @@ def table_text(table: pa.Table, null: str = "NULL") -> str:
 
 
 def shown_texts(column: pa.Array, null: str = "NULL") -> pa.Array:
-    """Return values as they are shown; characters that would break the table are escaped."""
+    """Return values as they are shown to people."""
+    if pa.types.is_duration(column.type):
+        return by_distinct(column.view(pa.int64()), _interval_text).fill_null(null)
     texts = plain_texts(column)
     if pa.types.is_string(column.type):
-        texts = escaped(texts, _NOT_PRINTED, lambda text: re.sub(r"[\x00-\x1f\x7f]", _as_escape, text))
+        texts = escaped(texts, OBEYED_BYTES, visible)
     return texts.fill_null(null)
 
 
-def _as_escape(character: re.Match[str]) -> str:
-    return repr(character[0])[1:-1]
+def _interval_text(microseconds: int) -> str:
+    return duration_text(microseconds, TimeDomain.TIMESTAMP)
 
 
 def _width(column: pa.Array) -> int:

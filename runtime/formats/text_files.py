@@ -8,7 +8,7 @@ the wrong number of columns or with a quote that is not closed are no rows. Colu
 | an empty field | NULL, also for STRING and between quotes, unless another `nullValue` is given |
 | `"..."` | may hold separators; in it `""` and `\\"` are a quote, and `\\\\` is a backslash |
 | `header 'true'` | the first line of every file is passed over |
-| a number, truth value or timestamp | is read as CAST reads a text |
+| a number, truth value or timestamp | is read as CAST reads a text, with white space around it, no control characters |
 
 A data file of STREAM starts with a line that gives the type of each column: `i`, `f`, `b` or `cN`. It has no quotes,
 no NULLs, and an empty field is an empty text.

@@ -9,7 +9,7 @@ looked at by distinct value, all others as a whole.
 | DOUBLE | a number; `"NaN"`, `"Infinity"`, `"-Infinity"` | the same without quotes |
 | DECIMAL | a number, with its whole scale | the same |
 | TIMESTAMP | `"2026-01-31T12:00:00.500000Z"` | the same without quotes |
-| INTERVAL | the number of its microseconds | the same |
+| INTERVAL | the number of its microseconds | the same; in tables for people, in words |
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.intervals import TimeDomain
+from cql.visible import OBEYED_BYTES, visible
 from runtime.batch import BEGINNING, Ints
 
-_NOT_IN_JSON = re.compile(rb'[\x00-\x1f"\\]')
+_NOT_IN_JSON = re.compile(rb'["\\]|' + OBEYED_BYTES.pattern)
 
 
 def known_instants(instants: Ints, time: TimeDomain | None) -> pa.Array:
@@ -67,12 +68,17 @@ def json_texts(array: pa.Array) -> pa.Array:
     """
     texts = plain_texts(array)
     if pa.types.is_string(array.type):
-        texts = escaped(texts, _NOT_IN_JSON, lambda text: json.dumps(text, ensure_ascii=False)[1:-1])
+        texts = escaped(texts, _NOT_IN_JSON, lambda text: json_text(text)[1:-1])
     if pa.types.is_string(array.type) or pa.types.is_timestamp(array.type):
         texts = quoted(texts)
     elif pa.types.is_float64(array.type):
         texts = pc.if_else(pc.is_finite(array), texts, quoted(texts))
     return texts.fill_null("null")
+
+
+def json_text(value: str | int) -> str:
+    """Return a text or number in JSON, as it may be shown on a terminal."""
+    return visible(json.dumps(value, ensure_ascii=False))
 
 
 def quoted(texts: pa.Array) -> pa.Array:

@@ -1,5 +1,7 @@
 """From text to values: a field of a text file is read as CAST reads a text, and what CAST makes NULL of is bad.
 
+Only white space may stand around a value: CAST passes over other control characters, too; in a file they are damage.
+
 Whole columns are converted by Arrow where it agrees with CAST; where a column holds anything else, its distinct
 values are converted one by one. Doubles have their normal form: one NaN, and no -0.0.
 """
@@ -26,9 +28,9 @@ Converted = tuple[pa.Array, Mask | None]
 FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 0001 to 9999 in microseconds."""
 
-_BLANKS = "".join(map(chr, range(33))) + "\x7f"
+_WHITE_SPACE = " \t\n\v\f\r"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _ENDLESS = re.compile(r"[+-]?inf(inity)?|nan", re.IGNORECASE)
 _BOOLEANS = dict.fromkeys(("t", "true", "y", "yes", "1"), True) | dict.fromkeys(("f", "false", "n", "no", "0"), False)
 _BITS = {Kind.BYTE: 7, Kind.INT: 31, Kind.BIGINT: 63}
@@ -112,7 +114,7 @@ def _timestamps(texts: pa.Array) -> pa.Array | None:
 
 def text_value(text: str, data_type: DataType) -> Any:
     """Return the value of a type that a text means, or None."""
-    stripped = text.strip(_BLANKS)
+    stripped = text.strip(_WHITE_SPACE)
     if data_type.kind is Kind.BOOLEAN:
         return _BOOLEANS.get(stripped.lower())
     if data_type.kind is Kind.TIMESTAMP:

@@ -17,11 +17,16 @@ from runtime.batch import BEGINNING, Ints, Mask
 
 
 class Span(NamedTuple):
-    """What was kept of a part of a place: its first and last instants; `place` is where it comes in the source."""
+    """The first and last instants that were kept of a part of a place; None if none was."""
 
     place: str
-    first: int
-    last: int
+    first: int | None
+    last: int | None
+
+    @classmethod
+    def of(cls, place: str, instants: Ints) -> Span:
+        """The span of some instants."""
+        return cls(place, int(instants.min()), int(instants.max())) if len(instants) else cls(place, None, None)
 
 
 class Lateness:
@@ -41,6 +46,11 @@ class Lateness:
         self._delay = delay
         self._newest = BEGINNING if newest is None else newest
         self._before = before or {}
+
+    @property
+    def newest(self) -> int | None:
+        """The latest instant so far."""
+        return None if self._newest == BEGINNING else self._newest
 
     def on_time(self, place: str, instants: Ints) -> Mask:
         """Return which of the next rows are not late."""
@@ -68,11 +78,12 @@ def overtaken(spans: Iterable[Span], delay: int, newest: int | None) -> dict[str
     >>> overtaken(spans, 0, None)
     {'001': 20}
     """
-    before: dict[str, int] = {}
+    before: dict[str, int | None] = {}
     is_any = False
     for span in spans:
-        if newest is not None:
-            before.setdefault(span.place, newest)
-            is_any = is_any or span.first < newest - delay
+        before.setdefault(span.place, newest)
+        if span.first is None or span.last is None:
+            continue
+        is_any = is_any or (newest is not None and span.first < newest - delay)
         newest = span.last if newest is None else max(newest, span.last)
-    return before if is_any else {}
+    return {place: latest for place, latest in before.items() if latest is not None} if is_any else {}

@@ -20,6 +20,7 @@ from planner.plan import Plan
 from planner.state import edge_key
 from runtime.batch import Columns, Ints
 from runtime.failures import UserFunctionFailed
+from runtime.formats.rows import OnBadRow
 from runtime.operators.base import evaluate_all
 from runtime.rows import row_codes
 
@@ -58,6 +59,10 @@ class Layout:
     buckets: int = 2
     delays: Mapping[str, int] = field(default_factory=dict)
     """How late elements of a source may come, in ticks, by the id of the source."""
+    closes_windows: bool = False
+    """Whether time passes at the end until windows that have begun have ended."""
+    on_bad_row: OnBadRow = "fail"
+    """What becomes of removals of rows that are not there."""
 
     @cached_property
     def fragments(self) -> tuple[str, ...]:

@@ -21,12 +21,12 @@ from runtime.clock import clock_of
 from runtime.expressions import compile_predicate
 from runtime.failures import UserFunctionFailed
 from runtime.fragments.combining import combiners
-from runtime.fragments.lateness import Lateness
 from runtime.fragments.layout import Edge, Layout, Router
 from runtime.fragments.packing import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.operators.base import evaluate_all
 from runtime.operators.shedding import rows_passed
 from runtime.rows import changes, is_sorted
+from runtime.unended import Unended
 from shedding.plans import schedules_of
 from shedding.schedule import Schedule
 
@@ -41,6 +41,7 @@ class FeedReader:
         self._feed = feed
         self._sources = [each.id for each in layout.plan.sources if each.feed == feed]
         clock = clock_of(layout.plan)
+        self._slides = Unended({slide for each in self._sources for slide in clock.sources[each].unended.slides})
         self._is_watched = any(clock.sources[each].is_watched for each in self._sources)
         self._edges = [edge for edge in layout.edges if edge.source in self._sources]
         self._routers = {edge: Router(layout, edge, functions) for edge in self._edges}
@@ -66,9 +67,10 @@ class FeedReader:
         """Note how far edges are complete before what is read next: no row from there on is late."""
         self._complete = heartbeats
 
-    def lateness(self, told: Mapping[str, Any]) -> Lateness:
-        """Return the judge of the rows that are read in one go, given what is known of the order of the source."""
-        return Lateness(self._layout.delays.get(self._sources[0], 0), told.get("newest"), told.get("before"))
+    @property
+    def delay(self) -> int:
+        """How much earlier than the latest row before it a row of the source may be."""
+        return self._layout.delays.get(self._sources[0], 0)
 
     def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
@@ -132,6 +134,7 @@ class FeedReader:
             values["shed"] = self._shed
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
+            values["unended"] = self._slides.counted(instants)
         blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])
         for fragment, bucket in self._layout.places:
             yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)

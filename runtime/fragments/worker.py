@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from runtime.agenda import Agenda
 from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
-from runtime.clock import SourceClock, SourceTime, clock_of, sources_of_queries
+from runtime.clock import SourceClock, SourceTime, clock_of
 from runtime.executor import Executor
 from runtime.fragments.combining import combinations, unpack_combined
 from runtime.fragments.lateness import Span, overtaken
@@ -74,12 +74,13 @@ class Worker:
         functions: Mapping[str, Any],
         static: Static,
         *,
+        policy: str = "chain",
         check: bool = False,
     ) -> None:
         self.layout = layout
         self.fragment = fragment
         self.bucket = bucket
-        self.clock: SourceClock = clock_of(layout.plan)
+        self.clock: SourceClock = clock_of(layout.plan, layout.closes_windows)
         self.read: dict[str, int] = defaultdict(int)
         self.skipped: dict[str, int] = defaultdict(int)
         self.late: dict[str, int] = defaultdict(int)
@@ -96,9 +97,10 @@ class Worker:
         self.executor = Executor(
             fragment_plan(layout, fragment),
             functions,
+            policy=policy,
             check=check,
             clock=self.clock,
-            query_sources=sources_of_queries(layout.plan),
+            on_bad_row=layout.on_bad_row,
             taps={edge.producer for edge, _ in self._exits},
             bucket=bucket,
             buckets=layout.bucket_count(fragment),
@@ -177,8 +179,7 @@ class Worker:
         for feed, values in read:
             if "source_place" in values:
                 places[feed][values["source_place"]] = None
-                if "first" in values:
-                    spans[feed].append(Span(values["source_place"], values["first"], values["last"]))
+                spans[feed].append(Span(values["source_place"], values.get("first"), values.get("last")))
         self._places = {feed: list(found) for feed, found in places.items()}
         self._overtaken = {}
         for feed, found in spans.items():
@@ -202,6 +203,7 @@ class Worker:
             source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
         source.first = values["first"] if source.first is None else min(source.first, values["first"])
         source.last = values["last"] if source.last is None else max(source.last, values["last"])
+        source.unended.note(values["unended"])
         if source.is_watched:
             source.recent.append(instants)
 
@@ -367,6 +369,8 @@ class Worker:
             "first": min((each.first for each in self.clock.sources.values() if each.first is not None), default=None),
             "newest": max(lasts, default=None),
             "closed": min(self.heartbeats.values(), default=BEGINNING),
+            "unended": self.clock.unended(),
+            "ignored": self._ignored(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
             "held": self._state_held(),
@@ -377,6 +381,15 @@ class Worker:
             "joins": counted_by(self.executor.operators),
         }
         return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
+
+    def _ignored(self) -> dict[str, int]:
+        """Return how many removals of rows that were not there this bucket has left out, by source."""
+        found: dict[str, int] = {}
+        for key, count in self.executor.ignored().items():
+            source = self._edges[key].source
+            assert source is not None, "logs are read from sources"
+            found[source] = max(found.get(source, 0), count)
+        return found
 
     def _work_done(self) -> dict[str, list[float]]:
         """Return what each operator did since the last time: batches, elements in and out, seconds."""

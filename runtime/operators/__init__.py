@@ -12,6 +12,7 @@ from runtime.operators.choosing import DualJoin, SelectiveJoin
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
 from runtime.operators.evicting import EvictingJoin
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
+from runtime.operators.ledger import Ledger
 from runtime.operators.shedding import Drop, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
@@ -19,6 +20,7 @@ from runtime.operators.top_n import TopN
 from runtime.operators.windows import window_operator
 
 MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
+    op.Ledger: Ledger,
     op.Select: Select,
     op.Project: Project,
     op.SeqWindow: window_operator,

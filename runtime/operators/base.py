@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -51,6 +51,7 @@ class Context:
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
     rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids,
     `choices` what joins with too little time look at, `budgets` how many bytes those with too little memory may use.
+    `on_bad_row` says what becomes of removals of rows that are not there.
     """
 
     clock: Clock
@@ -62,6 +63,7 @@ class Context:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     choices: Mapping[str, Selections | Cutoff] = field(default_factory=dict)
     budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    on_bad_row: Literal["fail", "skip"] = "fail"
 
 
 class Operator:

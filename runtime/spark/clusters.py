@@ -8,22 +8,23 @@ path. This module knows nothing of plans and queries.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import runtime
-from cql.errors import Code, fail
+from cql.errors import Code, fail, one_of
 from runtime.formats.paths import is_remote
 from runtime.formats.result_files import writing
+from runtime.spark.streaming import translated
+from runtime.spark.workers import NEEDED, is_one_process, own_workers, python_of
 
 _PATH = "PYTHONPATH"
-_ONE_PROCESS = re.compile(r"local(\[.*\])?")
 
 
 def checkpoint_folder(given: Path) -> Path:
@@ -45,6 +46,7 @@ def checkpoint_folder(given: Path) -> Path:
 def prepare(spark: SparkSession, checkpoint: Path) -> None:
     """Make a session ready for a run with a checkpoint; raises if it cannot be."""
     share_package(spark)
+    python_of(spark.sparkContext)
     check_shared(spark, checkpoint)
 
 
@@ -64,7 +66,7 @@ def share_package(spark: SparkSession) -> None:
 def check_shared(spark: SparkSession, folder: Path) -> None:
     """Raise if an executor does not find the folder of a checkpoint, or may not write there."""
     context = spark.sparkContext
-    if _ONE_PROCESS.fullmatch(str(context.master)):
+    if is_one_process(context):
         return
     marker = folder / f".shared-{uuid.uuid4().hex}"
     with writing(folder):
@@ -72,11 +74,18 @@ def check_shared(spark: SparkSession, folder: Path) -> None:
         marker.touch()
     tasks = context.defaultParallelism
     try:
-        problems = context.parallelize(range(tasks), tasks).map(_look_for(str(marker))).collect()
+        with translated(), own_workers(context):
+            problems = context.parallelize(range(tasks), tasks).map(_look_for(str(marker), NEEDED)).collect()
     finally:
         with suppress(OSError):
             marker.unlink()
-    for problem in problems:
+    for missing, problem in problems:
+        if missing:
+            raise fail(
+                Code.MISSING,
+                f"the Python processes of Spark have no module {one_of(missing)}",
+                hint="ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
+            )
         if problem is not None:
             raise fail(
                 Code.CANNOT_WRITE,
@@ -85,18 +94,19 @@ def check_shared(spark: SparkSession, folder: Path) -> None:
             )
 
 
-def _look_for(marker: str) -> Callable[[int], str | None]:
-    """Return what a task does: say what keeps it from finding a file, and from writing beside it."""
+def _look_for(marker: str, modules: Sequence[str]) -> Callable[[int], tuple[list[str], str | None]]:
+    """Return what a task does: say which modules it lacks, and what keeps it from writing beside a file."""
 
     # Sent as code, because whether executors have this package is not known yet.
-    def look(number: int) -> str | None:
+    def look(number: int) -> tuple[list[str], str | None]:
+        missing = [name for name in modules if find_spec(name) is None]
         try:
             os.stat(marker)
             beside = f"{marker}-{number}-{os.getpid()}"
             os.close(os.open(beside, os.O_WRONLY | os.O_CREAT))
             os.unlink(beside)
         except OSError as error:
-            return f"{socket.gethostname()}: {error.strerror}"
-        return None
+            return missing, f"{socket.gethostname()}: {error.strerror}"
+        return missing, None
 
     return look

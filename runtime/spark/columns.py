@@ -25,7 +25,7 @@ from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, children, walk
 from cql.functions.scalars import SCALARS
 from cql.types import BIGINT, MAX_PRECISION, TIMESTAMP, DataType, Kind
 from runtime.expressions import compile_expression
-from runtime.expressions.plain import SECOND, Wild, decimal_text, interval_text, like_parts, to_datetime
+from runtime.expressions.plain import SECOND, Wild, decimal_text, in_regex, interval_text, like_parts, to_datetime
 from runtime.expressions.values import RANGES
 
 _SPARK: dict[Kind, s.DataType] = {
@@ -244,10 +244,31 @@ _ESCAPED = re.compile(r"[%_\\]")
 
 
 def _like(call: Call, text: Column, *pattern: Column) -> Column:
-    """Return whether texts match a pattern, written so that every escape in it is one that Spark knows."""
+    """Return whether texts match a pattern, written so that every escape in it is one that Spark knows.
+
+    Spark would try all ways to divide a text among several `%`: those go by an expression that tries one.
+    """
     parts = like_parts(*map(_value_of, call.arguments[1:]))
+    if parts.count(Wild.ANY) > 1 and not (len(parts) == 3 and isinstance(parts[1], str)):
+        return f.rlike(text, f.lit(_atomic(parts)))
     written = "".join(part.value if isinstance(part, Wild) else _ESCAPED.sub(r"\\\g<0>", part) for part in parts)
     return f.like(text, f.lit(written), f.lit("\\"))
+
+
+def _atomic(parts: Sequence[str | Wild]) -> str:
+    """Return a regular expression of Java that never goes back to before what stands between two `%`.
+
+    >>> _atomic(["a", Wild.ANY, "b", Wild.ANY, Wild.ONE])
+    '(?s)\\\\Aa(?>.*?b).*.\\\\z'
+    """
+    pieces = [""]
+    for part in parts:
+        if part is Wild.ANY:
+            pieces.append("")
+        else:
+            pieces[-1] += in_regex(part)
+    first, *middle, last = pieces
+    return rf"(?s)\A{first}{''.join(f'(?>.*?{piece})' for piece in middle)}.*{last}\z"
 
 
 _FAR = 2**30
@@ -267,20 +288,20 @@ def _not_far(position: Column) -> Column:
     return f.when(position < -_FAR, -_FAR).otherwise(position)
 
 
-_CLASS = r"\[\^?(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9 _.,:;/@=+*|]|[^\x00-\x7f]|\\[dDwWsS]|\\[!-/:-@\[-`{-~])+-?\]"
-_ITEM = rf"(?:[A-Za-z0-9 _=,:;/@!~\"'<>%&#.-]|[^\x00-\x7f]|\\[dDwWsS]|\\[!-/:-@\[-`{{-~]|{_CLASS})"
-_TOKEN = re.compile(rf"{_ITEM}(?:(?:[*+?]|\{{\d{{1,3}}(?:,(?:\d{{1,3}})?)?\}})\??)?|\((?:\?:)?|\)\??|\||\^|\$")
-"""What Python and Java read alike in a regular expression, but for `.` and `$`. Groups are not repeated: that
-recurses in Java, and the two do not always remember the same repetition."""
+_CLASS = r"\[\^?(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9 _.,:;/@=+*|]|[^\x00-\x7f]|\\[dDwW]|\\[!-/:-@\[-`{-~])+-?\]"
+_ITEM = rf"(?:\\[sS]|[A-Za-z0-9 _=,:;/@!~\"'<>%&#.-]|[^\x00-\x7f]|\\[dDwW]|\\[!-/:-@\[-`{{-~]|{_CLASS})"
+_TOKEN = re.compile(rf"({_ITEM})((?:\{{\d{{1,2}}\}})?)|\||\^|\$")
+"""What RE2 and Java read alike in a regular expression, but for what is translated, and Java matches in one way only:
+it tries all ways to match what is repeated more or less often, or to choose between parts of what follows."""
 
-_TRANSLATED = {".": r"[^\n]", "$": r"(?=\n?\z)"}
+_TRANSLATED = {".": r"[^\n]", "$": r"\z", r"\s": r"[\t\n\f\r ]", r"\S": r"[^\t\n\f\r ]"}
 
 
 def _java_regex(pattern: str) -> str:
-    """Return a regular expression of Python as one of Java that means the same.
+    """Return a regular expression of RE2 as one of Java that means the same and takes time in proportion to the text.
 
-    >>> _java_regex("^a.*$")
-    '^a[^\\\\n]*(?=\\\\n?\\\\z)'
+    >>> _java_regex("^a.$|b{3}")
+    '^a[^\\\\n]\\\\z|b{3}'
     """
     tokens: list[str] = []
     at = 0
@@ -288,20 +309,14 @@ def _java_regex(pattern: str) -> str:
         token = _TOKEN.match(pattern, at)
         if token is None:
             raise _LeftToTheEngine
-        tokens.append(_TRANSLATED.get(token[0][0], token[0][0]) + token[0][1:])
+        item, count = token.groups(default="")
+        tokens.append(_TRANSLATED.get(item or token[0], item or token[0]) + count)
         at = token.end()
     return "".join(tokens)
 
 
 def _regexp_like(call: Call, text: Column, pattern: Column) -> Column:
     return f.rlike(text, f.lit(_java_regex(_value_of(call.arguments[1]))))
-
-
-def _regexp_extract(call: Call, text: Column, *others: Column) -> Column:
-    pattern, group = [*map(_value_of, call.arguments[1:]), 1][:2]
-    if not 0 <= group <= re.compile(pattern).groups:
-        return f.when(text.isNotNull(), f.lit(""))
-    return f.regexp_extract(text, _java_regex(pattern), group)
 
 
 # Time
@@ -379,7 +394,7 @@ _PLAIN_SCALE = 6
 """Up to this scale every setting of Spark writes a DECIMAL without an exponent."""
 
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
-_DOUBLE_TEXT = r"\A([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:[+-]?inf(inity)?|nan))\z"
+_DOUBLE_TEXT = r"\A([+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:[+-]?inf(inity)?|nan))\z"
 
 
 def _cast(source: DataType, target: DataType, x: Column) -> Column:
@@ -468,7 +483,6 @@ _RULES: dict[str, Callable[..., Column]] = {
     "concat": lambda call, *operands: f.concat(*operands),
     "split_part": _split_part,
     "regexp_like": _regexp_like,
-    "regexp_extract": _regexp_extract,
     "extract": _extract,
     "date_trunc": _date_trunc,
     "epoch": _epoch,
@@ -485,6 +499,7 @@ LEFT_TO_ENGINE: dict[str, str] = {
     "lower": "what a small letter is depends on the version of Unicode",
     "overlap": "the engine splits each different text once, Spark would for each row",
     "inner_product": "its sum is exact, in Spark it depends on the order",
+    "regexp_extract": "Java tries all ways to match, which can take for ever",
     "date_format": "Spark knows other letters, and formats in the time zone of the session",
 }
 """The functions that Spark does not compute as the engine does, each with the reason."""

@@ -47,9 +47,7 @@ class Definitions:
 
     def table(self, name: str) -> Table:
         """Return the definition of a table."""
-        table = self.catalog.table(name)
-        assert isinstance(table, StreamDef | RelationDef), "plans read streams and relations"
-        return table
+        return self.catalog.as_read(name)
 
     def is_endless(self, name: str) -> bool:
         """Tell whether a table has no end that could be read to."""

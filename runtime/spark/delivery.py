@@ -12,18 +12,18 @@ the same id. So delivering is idempotent: doing it again replaces what was done.
 | `memory` | adds to what this process keeps | gone with the process |
 
 After every delivery the checkpoint notes the last batch of each query, so that a network which was stopped and not
-killed repeats nothing anywhere. A run from a new checkpoint replaces the files of an earlier one.
+killed repeats nothing anywhere. A run from a new checkpoint replaces the files of an earlier one, whose checkpoint
+cannot go on with them then (`runtime/formats/claims.py`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
-import socket
 import sys
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,10 +40,11 @@ from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.batch import ChangeBatch
 from runtime.failures import placed
+from runtime.formats.claims import Claim, Held, Owner, lock, this_process
 from runtime.formats.keeping import Kept
 from runtime.formats.line_formats import StreamFormat
 from runtime.formats.options import WRITES, Options
-from runtime.formats.result_files import result_file, sync, writing
+from runtime.formats.result_files import parts_of, result_file, sync, writing
 from runtime.formats.results import Result, ResultColumn, Writer, repeated
 from runtime.formats.sinks import Output, open_sink
 from runtime.formats.tables import Screen
@@ -108,6 +109,7 @@ class Delivery:
         screen: Screen | None = None,
     ) -> None:
         self._lock = None if checkpoint is None else _locked(checkpoint)
+        self._checkpoint = checkpoint
         self._output: Output = output
         self._screen = screen or Screen(sys.stdout)
         self._sinks: dict[str, Sink] = {}
@@ -122,6 +124,7 @@ class Delivery:
     def change(self, targets: Sequence[Target]) -> None:
         """Deliver to these from now on; those that are the same go on, and the others are forgotten."""
         _check_apart(targets)
+        self.let_go(targets)
         sinks: dict[str, Sink] = {}
         for target in targets:
             name = target.query.name
@@ -131,8 +134,8 @@ class Delivery:
             if name in self._targets:
                 self._record.forget(name)
             with placed(target.place):
-                sinks[name] = sink = _opened(target, self._output, self._screen)
-            sink.resume(self._record.progress(name, sink.name))
+                sinks[name] = sink = _opened(target, self._output, self._screen, self._owner(name))
+                sink.resume(self._record.progress(name, sink.name))
         for name in self._targets.keys() - sinks.keys():
             self._record.forget(name)
         if self._targets:
@@ -142,6 +145,25 @@ class Delivery:
             if self.results.get(name) is not kept:
                 kept.close()
         self._targets = {target.query.name: target for target in targets}
+
+    def let_go(self, targets: Sequence[Target]) -> None:
+        """Let others have the places of results that are not among these targets."""
+        for name, target in self._targets.items():
+            if target not in targets:
+                self._sinks[name].close()
+
+    def has_checkpoint(self) -> bool:
+        """Tell whether the checkpoint is still where it was; without one, there is none to lose."""
+        if self._checkpoint is None or self._lock is None:
+            return True
+        try:
+            return os.path.samestat(os.stat(self._checkpoint / _LOCK), os.fstat(self._lock))
+        except OSError:
+            return False
+
+    def _owner(self, query: str) -> Owner:
+        folder = "" if self._checkpoint is None else str(self._checkpoint.absolute())
+        return Owner(query, folder, self._record.id)
 
     @property
     def results(self) -> dict[str, Kept]:
@@ -215,6 +237,8 @@ class Delivery:
         self._unlock()
 
     def _unlock(self) -> None:
+        for sink in self._sinks.values():
+            sink.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -228,10 +252,29 @@ class Sink(ABC):
 
     name: str = ""
     progress: Progress
+    claim: Claim | None = None
+    """The right to the place of the result, where that can have only one owner."""
 
     def resume(self, progress: Progress) -> None:
         """Go on from where the checkpoint says; called once, before anything else."""
         self.progress = progress
+        if self.claim is not None:
+            self.claim.open(goes_on=progress.begun >= 0)
+
+    def check_place(self) -> None:
+        """Raise if the place of the result is gone, or has another owner."""
+        if self.claim is not None:
+            self.claim.check()
+
+    def take_place(self) -> None:
+        """Make the place the result's own, whoever had it before."""
+        if self.claim is not None:
+            self.claim.take()
+
+    def close(self) -> None:
+        """Let others have the place; called once or several times."""
+        if self.claim is not None:
+            self.claim.close()
 
     def begin(self, batch_id: int, has_rows: bool) -> bool:
         """Get ready for a batch, and tell whether the checkpoint has to know before it is written."""
@@ -245,16 +288,19 @@ class Sink(ABC):
         """Complete the result, also one without any batch; called once, after the last."""
         if self.progress.begun < 0:
             self.begin(0, has_rows=False)
+        self.check_place()
 
 
 class FolderSink(Sink):
-    """A folder with a file for each batch that has rows."""
+    """A folder with a file for each batch that has rows; nobody but its owner, if it has one, writes there."""
 
-    def __init__(self, result: Result, options: Options) -> None:
+    def __init__(self, result: Result, options: Options, owner: Owner | None = None) -> None:
         self._result = result
         self._options = options
         self._folder = Path(options.path())
-        self._pattern = re.compile(rf"part-\d+(-\d+)?\.{options.format}")
+        if owner is not None:
+            self.claim = Claim(self._folder, owner, is_folder=True)
+        self._pattern = parts_of(options.format)
         self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.files-\d+")
         self.name = f"{options.format} {self._folder.absolute()}"
         if self._folder.exists() and not self._folder.is_dir():
@@ -267,8 +313,10 @@ class FolderSink(Sink):
 
     def begin(self, batch_id: int, has_rows: bool) -> bool:
         """Remove the files of an earlier run before the first batch of this one."""
+        self.check_place()
         if self.progress.begun >= 0:
             return False
+        self.take_place()
         self._remove(self._pattern)
         self.progress.begun = batch_id
         return True
@@ -289,6 +337,7 @@ class FolderSink(Sink):
             shutil.rmtree(hidden, ignore_errors=True)
             hidden.mkdir(parents=True)
             written = write()
+            self.check_place()
             self._remove(re.compile(rf"part-{batch_id:08}-\d+\.{self._options.format}"))
             for number, path in enumerate(written):
                 path.replace(self._folder / f"part-{batch_id:08}-{number:05}.{self._options.format}")
@@ -309,27 +358,31 @@ def hidden_folder(folder: Path, batch_id: int) -> Path:
 
 
 class GrowingFile(Sink):
-    """A file of STREAM, to which every batch adds its lines."""
+    """A file of STREAM, to which every batch adds its lines; nobody but its owner writes to it."""
 
-    def __init__(self, result: Result, options: Options) -> None:
+    def __init__(self, result: Result, options: Options, owner: Owner | None) -> None:
         self._format = StreamFormat(result)
         self._path = Path(options.path())
         self.name = f"stream {self._path.absolute()}"
         if self._path.is_dir():
             raise _in_the_way(self._path, "a folder", "a file")
+        if owner is not None and (self._path.is_file() or not self._path.exists()):
+            self.claim = Claim(self._path, owner, is_folder=False)
 
     def begin(self, batch_id: int, has_rows: bool) -> bool:
         """Note how long the file is, or cut it back to what it was before a batch that is done again."""
+        self.check_place()
         progress = self.progress
         with writing(self._path):
             if progress.begun < 0:
+                self.take_place()
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._path.write_bytes(self._format.head)
                 progress.length = len(self._format.head)
             elif progress.begun >= batch_id:
                 self._cut()
             elif has_rows:
-                progress.length = self._path.stat().st_size
+                progress.length = self._size()
             else:
                 return False
         progress.begun = batch_id
@@ -348,6 +401,10 @@ class GrowingFile(Sink):
             raise
 
     def _cut(self) -> None:
+        self._size()
+        os.truncate(self._path, self.progress.length)
+
+    def _size(self) -> int:
         size = self._path.stat().st_size if self._path.exists() else -1
         if size < self.progress.length:
             raise fail(
@@ -355,7 +412,7 @@ class GrowingFile(Sink):
                 f"'{self._path}' is shorter than the checkpoint says: someone else has changed or removed it",
                 hint="put it back, or start from a new checkpoint",
             )
-        os.truncate(self._path, self.progress.length)
+        return size
 
 
 class WriterSink(Sink):
@@ -416,8 +473,8 @@ class CallbackSink(Sink):
         called(self._target.query.name, function.function, changes, batch_id)
 
 
-def _opened(target: Target, output: Output, screen: Screen) -> Sink:
-    """Return the sink of a query; raises if it cannot be opened."""
+def _opened(target: Target, output: Output, screen: Screen, owner: Owner | None = None) -> Sink:
+    """Return the sink of a query, whose place is to be an owner's; raises if it cannot be opened."""
     query = target.query
     if target.callback is not None:
         return CallbackSink(target, target.callback)
@@ -427,7 +484,7 @@ def _opened(target: Target, output: Output, screen: Screen) -> Sink:
     if options.format == "memory":
         return MemorySink(Kept(target.is_stream, target.keep))
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
-    return GrowingFile(result, options) if options.format == "stream" else FolderSink(result, options)
+    return (GrowingFile if options.format == "stream" else FolderSink)(result, options, owner)
 
 
 def check_targets(targets: Sequence[Target], output: Output, screen: Screen) -> None:
@@ -462,6 +519,8 @@ class Record:
     """The progress of all queries of a network, in a file that changes as a whole; None: it is not kept."""
 
     path: Path | None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the checkpoint from all others."""
     _queries: dict[str, Progress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -469,6 +528,7 @@ class Record:
             try:
                 found = json.loads(self.path.read_bytes())
                 self._queries = {name: Progress(**values) for name, values in found["queries"].items()}
+                self.id = found["id"]
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise fail(
                     Code.BAD_FILE,
@@ -492,7 +552,8 @@ class Record:
         if self.path is None:
             return
         hidden = self.path.with_name(f".{self.path.name}.new")
-        text = json.dumps({"queries": {name: asdict(progress) for name, progress in self._queries.items()}})
+        queries = {name: asdict(progress) for name, progress in self._queries.items()}
+        text = json.dumps({"id": self.id, "queries": queries})
         with writing(self.path):
             with hidden.open("w") as file:
                 file.write(text)
@@ -507,17 +568,14 @@ def _locked(checkpoint: Path) -> int:
     path = checkpoint / _LOCK
     with writing(path):
         checkpoint.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        owner = os.read(handle, 200).decode(errors="replace").strip()
-        os.close(handle)
-        raise fail(
-            Code.OTHER_CHECKPOINT,
-            f"the checkpoint '{checkpoint}' is in use by {owner or 'another process'}",
-            hint="stop that network first, or give this one a checkpoint of its own",
-        ) from None
+        try:
+            handle = lock(path)
+        except Held as held:
+            raise fail(
+                Code.OTHER_CHECKPOINT,
+                f"the checkpoint '{checkpoint}' is in use by {held.text.strip() or 'another process'}",
+                hint="stop that network first, or give this one a checkpoint of its own",
+            ) from None
     os.ftruncate(handle, 0)
-    os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    os.pwrite(handle, f"{this_process()}\n".encode(), 0)
     return handle

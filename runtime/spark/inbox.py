@@ -82,7 +82,7 @@ class Inbox:
 class InboxReader:
     """Reads the files of an inbox."""
 
-    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
         """Yield the rows of the files that are named in some batches."""
         for batch in batches:
             for name in sorted(batch.column(0).to_pylist()):

@@ -21,10 +21,10 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cql.errors import Code
 from planner import operators as op
 from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
+from runtime.formats.rows import layout_of
 from runtime.fragments.combining import complete_after
 from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout
@@ -38,6 +38,7 @@ from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
 from runtime.spark.idleness import IdleWatch
 from runtime.spark.labels import label
+from runtime.spark.order_log import KeptOrder
 from runtime.spark.prefixes import prefixed
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters
@@ -45,19 +46,17 @@ from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefix
 from runtime.spark.record import Record, delays_of, feeds_of
 from runtime.spark.sent import Sent
 from runtime.spark.shedding import Shedder
-from runtime.spark.sources import SourceFrame, carrying, translate
+from runtime.spark.source_files import SourceFiles
+from runtime.spark.sources import SourceFrame, carrying, goes_by_order
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
 from runtime.spark.telling import tell_complete, tell_order
-from runtime.spark.tickets import Tickets, Watch
+from runtime.spark.workers import own_workers
 from runtime.statistics import Figures
+from runtime.unended import unended_text
 from shedding.joins import check_memory
 from shedding.plans import loses_anything
-
-
-_CORRECTABLE = (Code.BAD_DATA, Code.BAD_FILE, Code.NO_FILE, Code.FUNCTION_FAILED)
-"""What a user may do away with by correcting a file."""
 
 
 class Job:
@@ -69,20 +68,14 @@ class Job:
         self._delivery = delivery
         self._control = Control(folder / "control")
         self._static = StaticTables(folder / "static")
+        self._kept_order = KeptOrder(folder)
         self._query: SparkQuery | None = None
         self._last_message = ""
         self._told_lately = ("", "")
         """The last control messages that had taken effect before the last two micro-batches."""
         self._feeds: dict[str, list[op.Source]] = {}
         self._frames: list[SourceFrame] = []
-        self._tickets: dict[str, Tickets] = {}
-        """Those of each feed that is read from files."""
-        self._read_until: dict[str, int] = {}
-        """The number of the next file of each of these, as far as it is known, and the micro-batch after which it is."""
-        self._read_in = -1
-        self._watch: Watch | None = None
-        self._said: list[str] = []
-        """What there is to be said of files that were left out."""
+        self._files = SourceFiles({}, {}, folder)
         self._order: dict[str, dict[str, Any]] = {}
         """What is known of the order of each feed, for the tasks of the next micro-batch."""
         self._complete: dict[str, int] = {}
@@ -101,8 +94,7 @@ class Job:
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
         self._last_message = ""
         self._complete = {}
-        self._order = {}
-        self._read_until = {}
+        self._order = self._kept_order.last()
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
@@ -117,14 +109,14 @@ class Job:
             self._control.tell({"resumed": self._control.last()["ended"]})
         news = self._control.tell({"static": static.news}) if static.news else ""
         self._spark.conf.set("spark.sql.shuffle.partitions", str(record.buckets))
-        with translated():
+        with translated(), own_workers(self._spark.sparkContext):
             pieces = self._pieces(record.stages, definitions)
             record.save(self._folder)
-            self._said = [line for each in self._tickets.values() for line in each.open(self._folder / "spark")]
             self._pace_files()
-            self._look_for_files()
+            self._files.open()
             self._query = SparkQuery(pieces, self._deliver, self._folder / "spark", f"cql {self._task.network}")
-        self._watch = Watch(list(self._tickets.values())) if self._tickets else None
+            self._query.start()
+        self._files.follow()
         timeout = definitions.catalog.settings.idle_seconds
         if timeout is not None and len(self._timed) > 1:
             names = self._timed
@@ -144,15 +136,8 @@ class Job:
 
     def _pace_files(self) -> None:
         """Let the next micro-batch have as many files as will do no harm, as long as nobody knows what rows cost."""
-        if self._shedder is not None and self._tickets:
-            times = self._shedder.most_times()
-            for tickets in self._tickets.values():
-                tickets.allow(times)
-
-    def _look_for_files(self) -> None:
-        """Let Spark know of all files that there are now."""
-        for tickets in self._tickets.values():
-            tickets.look()
+        if self._shedder is not None and self._files:
+            self._files.allow(self._shedder.most_times())
 
     def _wait_until_told(self, message: str) -> None:
         """Wait until a control message has taken effect."""
@@ -171,7 +156,7 @@ class Job:
         if self._query is None:
             return
         if read_all:
-            self._look_for_files()
+            self._files.look()
             self._query.process_available()
             self.check()
         self._last_message = message = self._control.tell({"ended": self._timed})
@@ -187,7 +172,7 @@ class Job:
         """
         if self._query is None:
             return
-        self._look_for_files()
+        self._files.look()
         if self._dry == set(self._timed):
             self._query.process_available()
             return
@@ -213,14 +198,12 @@ class Job:
         """Stop between two micro-batches: the one that is running is completed."""
         if self._query is not None:
             self._query.stop()
-            self._settle_files()
+            self._files.settle()
         self.abort()
 
     def abort(self) -> None:
         """Stop at once; what the micro-batch that is running would have done is done after the next start."""
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        self._files.close()
         if self._idle_watch is not None:
             self._idle_watch.stop()
             self._idle_watch = None
@@ -232,8 +215,7 @@ class Job:
         """Tell whether the job is running; raises if it has failed, or a source has disappeared."""
         for each in self._frames:
             each.check()
-        if self._watch is not None:
-            self._watch.check()
+        self._files.check()
         query = self._query
         return query is not None and query.check()
 
@@ -270,20 +252,25 @@ class Job:
         )
 
     def losses(self) -> list[str]:
-        """Return a line for each table of which rows came too late or could not be read."""
+        """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         progress = self.progress()
         tables = progress.rows_in
         lost = [line for each in tables for line in losses_text(each, progress.late[each], progress.skipped[each])]
-        return self._said + lost
+        unended = [line for query, rows in self.counters.unended.items() for line in unended_text(query, rows)]
+        return self._files.notes + lost + unended
 
     # The Spark query
 
     def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
-        layout = Layout(record.plan, record.buckets, delays_of(definitions.catalog, record.plan.sources))
         catalog = definitions.catalog
+        delays = delays_of(catalog, record.plan.sources)
+        closes, on_bad_row = catalog.settings.end == "close", catalog.settings.on_bad_row
+        layout = Layout(record.plan, record.buckets, delays, closes, on_bad_row)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
-        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}"
+        policy = catalog.settings.scheduler
+        settings = f"{policy}{closes}{on_bad_row}"
+        content = f"{self._folder.absolute()}{record.model_dump_json()}{self._static.versions}{settings}"
         return Task(
             network=hashlib.sha256(content.encode() + cloudpickle.dumps(functions)).hexdigest()[:16],
             layout=layout,
@@ -292,21 +279,25 @@ class Job:
             places=dict(definitions.places),
             static=static,
             labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
+            policy=policy,
         )
 
     def _pieces(self, stages: int, definitions: Definitions) -> DataFrame:
         """Return the frame that ends in the results."""
         schema = from_arrow_schema(LABELLED)
         pieces = self._control.frame(self._spark).mapInArrow(read_control(self._sent), schema)
-        self._frames, self._tickets = [], {}
+        self._frames = []
+        tickets = {}
         for feed, (source, *_) in self._feeds.items():
             if source.time is None:
                 continue
             found = opened_source(self._spark, definitions, source, self._folder)
             self._frames.append(found)
             if found.tickets is not None:
-                self._tickets[feed] = found.tickets
+                tickets[feed] = found.tickets
             pieces = pieces.unionAll(self._packed(feed, source.table, found, definitions))
+        places = {feed: definitions.place("table", sources[0].table) for feed, sources in self._feeds.items()}
+        self._files = SourceFiles(tickets, places, self._folder / "spark")
         for stage in range(stages):
             pieces = pieces.groupBy("label").transformWithStateInPandas(
                 FragmentProcessor(self._sent, stage), outputStructType=schema, outputMode="append", timeMode="none"
@@ -320,23 +311,27 @@ class Job:
         native = found.native
         lowered = None if native is None else prefixed(self._task.layout, feed, native, on_bad_row)
         if lowered is None:
-            return found.frame.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
+            read = found.frame.coalesce(1) if goes_by_order(layout_of(found.table)) else found.frame
+            return read.mapInArrow(read_feed(self._sent, feed, table, found.reader), schema)
         frame, reader = lowered
         return frame.mapInArrow(read_prefixed(self._sent, feed, table, reader), schema)
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark with the results of a micro-batch."""
+        assert self._query is not None, "the job has been started"
         started = perf_counter()
         self._control.remove_before(self._told_lately[0])
         self._told_lately = (self._told_lately[1], self.counters.told)
         if self._shedder is not None:
-            amounts = [] if self._query is None else self._query.amounts()
-            self._shedder.begin(batch_id, self._spark.sparkContext, amounts)
-        self._settle_files()
+            self._shedder.begin(batch_id, self._spark.sparkContext, self._query.amounts())
+        self._files.settle()
         found, counted = self._computed(frame, batch_id)
         self._complete = complete_after(counted)
         self._order = {feed: {"newest": newest} for each in counted for feed, newest in each["order"].items()}
-        self._follow_files(counted, batch_id)
+        if any(goes_by_order(layout_of(each.table)) for each in self._frames):
+            self._kept_order.keep(batch_id, self._order)
+        read = ((feed, place) for each in counted for feed, places in each["places"].items() for place in places)
+        self._files.read(batch_id, read)
         results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
             self._delivery.deliver(batch_id, results)
@@ -346,8 +341,7 @@ class Job:
             counts = counted_by_joins(counted), demands_of_joins(counted)
             self._shedder.done(self.counters.progress(), self.counters.shed(), *counts, self.counters.first)
             self._pace_files()
-            self._look_for_files()
-        if self._last_message and self._query is not None and self.counters.told >= self._last_message:
+        if self._last_message and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:
             self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
@@ -358,6 +352,7 @@ class Job:
         It is computed again if tasks that read a source side by side have kept rows that are late by its order: what
         was before each of its places is known then.
         """
+        assert self._query is not None, "the job has been started"
         context = self._spark.sparkContext
         tell_complete(context, self._complete)
         tell_order(context, self._order)
@@ -368,44 +363,13 @@ class Job:
                 for feed, places in before.items():
                     self._order.setdefault(feed, {})["before"] = places
                 tell_order(context, self._order)
-                found, counted = _collected(frame)
+                found, counted = _collected(self._query.recomputed(frame))
                 assert not any(each["overtaken"] for each in counted), "late rows are left out where they are read"
         except Exception as error:
-            self._reject_files(batch_id, error)
+            if not self._delivery.has_delivered(batch_id):
+                self._files.reject(error)
             raise
         return found, counted
-
-    # Files
-
-    def _follow_files(self, counted: Sequence[Mapping[str, Any]], batch_id: int) -> None:
-        """Take in which files a micro-batch has read, and make sure that none was passed over."""
-        read = {feed: places for each in counted for feed, places in each["places"].items() if feed in self._tickets}
-        for feed, places in read.items():
-            numbers = sorted(map(int, places))
-            first = self._read_until.get(feed, numbers[0])
-            assert numbers == list(range(first, numbers[-1] + 1)), f"files {first} to {numbers[-1]} of {feed} were read"
-            self._read_until[feed] = numbers[-1] + 1
-        self._read_in = batch_id
-
-    def _settle_files(self) -> None:
-        """Remove the tickets of the micro-batches so far, if the last of them is committed."""
-        if self._committed_with(self._read_in):
-            for feed, number in self._read_until.items():
-                self._tickets[feed].settle(number)
-
-    def _committed_with(self, batch_id: int) -> bool:
-        return (self._folder / "spark" / "commits" / str(batch_id)).exists()
-
-    def _reject_files(self, batch_id: int, error: Exception) -> None:
-        """Let the files of a micro-batch be corrected if it failed for what is in them, and nothing was delivered."""
-        known = translate(error)
-        if (
-            known is not None
-            and known.diagnostics[0].code in _CORRECTABLE
-            and not self._delivery.has_delivered(batch_id)
-        ):
-            for tickets in self._tickets.values():
-                tickets.reject(self._folder / "spark")
 
 
 def _collected(frame: DataFrame) -> tuple[dict[str, list[ChangeBatch]], list[dict[str, Any]]]:

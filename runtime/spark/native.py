@@ -1,13 +1,14 @@
 """Queries without state, each a Spark query of its own: filters and projections of one stream.
 
-Rows that Spark reads are never handed to Python: they go through Spark's own columns. Files that the engine reads are
-read, filtered and written by the tasks (`written.py`), which is faster. A row that comes late is as good as any other
-here, because no answer depends on the rows around it: it is delivered when it comes.
+Rows that Spark reads are never handed to Python: they go through Spark's own columns. Spark gives them in no order, so
+none of them is late. Files that the engine reads are read, filtered and written by the tasks (`written.py`), which is
+faster; rows that are late by their order are left out, as everywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,16 +33,29 @@ from runtime.failures import callers
 from runtime.formats.line_formats import free_names
 from runtime.formats.options import WRITES, Options
 from runtime.formats.results import Result
+from runtime.formats.rows import layout_of
 from runtime.local import losses_text
 from runtime.progress import Progress
 from runtime.spark.definitions import BOUNDED, Definitions, opened_source
 from runtime.spark.delivery import Delivery, hidden_folder
+from runtime.spark.order_log import OrderLog
 from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters
-from runtime.spark.record import Record
+from runtime.spark.record import Record, delays_of
 from runtime.spark.sent import Sent
-from runtime.spark.sources import BAD, INSTANT, FileReader, SourceFrame, carried, carrying, is_read_by_engine
+from runtime.spark.source_files import SourceFiles
+from runtime.spark.sources import (
+    BAD,
+    INSTANT,
+    FileReader,
+    SourceFrame,
+    carried,
+    carrying,
+    goes_by_order,
+    is_read_by_engine,
+)
 from runtime.spark.streaming import SparkQuery, translated
+from runtime.spark.workers import own_workers
 from runtime.spark.written import WRITTEN, Writing, write_results
 from runtime.statistics import Figures
 
@@ -57,12 +71,15 @@ def native_stream(
     if output.placement != "source" or len(sources) != 1:
         return None
     stream = definitions.table(sources[0].table)
+    if goes_by_order(layout_of(stream)):
+        return None
     is_frame = stream.name.casefold() in definitions.frames
+    is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
     goes_to_files = query.sink is not None and query.sink.format == "parquet"
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
         return None
-    if not has_function and not is_frame and stream.source is not None and is_read_by_engine(stream.source):
-        return stream
+    if is_file:
+        return None if has_function else stream
     has_types = all(column.type.kind not in _NO_SPARK_TYPE for column in output.columns)
     return stream if has_types and steps_of(compiled.operators) is not None else None
 
@@ -90,8 +107,9 @@ class NativeJob:
         self._delivery = delivery
         self._query: SparkQuery | None = None
         self._source: SourceFrame | None = None
+        self._files = SourceFiles({}, {}, folder)
         self._work: Work | None = None
-        self._read = self._bad = 0
+        self._read = self._bad = self._late = 0
         self.counters = counters
 
     # Running
@@ -102,22 +120,35 @@ class NativeJob:
         (self._table,) = record.plan.sources
         self._runs_dry = definitions.runs_dry(self._table.table)
         self.counters.begin(record.plan)
-        goes_to_function = query.name in definitions.callbacks
         self._source = source = opened_source(self._spark, definitions, self._table, self._folder)
-        kind = InColumns if goes_to_function or not isinstance(source.reader, FileReader) else InTasks
-        self._work = kind(query, record.plan, source, definitions, self._delivery)
-        with translated():
+        checkpoint = self._folder / "spark"
+        if isinstance(source.reader, FileReader):
+            assert source.tickets is not None, "files have tickets"
+            feed, place = self._table.feed, definitions.place("table", self._table.table)
+            self._files = SourceFiles({feed: source.tickets}, {feed: place}, checkpoint)
+            delay = delays_of(definitions.catalog, [self._table])[self._table.id]
+            order = OrderLog(self._folder, self._spark.sparkContext, feed, delay)
+            self._work = InTasks(query, record.plan, source, definitions, self._delivery, self._files, order)
+        else:
+            self._work = InColumns(query, record.plan, source, definitions, self._delivery)
+        with translated(), own_workers(self._spark.sparkContext):
             record.save(self._folder)
-            self._query = SparkQuery(self._work.frame(), self._deliver, self._folder / "spark", f"cql {query.name}")
+            self._files.open()
+            self._query = SparkQuery(self._work.frame(), self._deliver, checkpoint, f"cql {query.name}")
+            self._query.start()
+        self._files.follow()
 
     def close_instants(self, read_all: bool) -> None:
         """Process all that the source has, and stop; no instant waits for another here."""
         if self._query is not None and read_all:
+            self._files.look()
             self._query.process_available()
+            self.check()
         self.stop()
 
     def process_available(self) -> None:
         """Process all that the source has now."""
+        self._files.look()
         if self._query is not None and self._runs_dry:
             self._query.process_available()
         elif self._query is not None:
@@ -134,10 +165,12 @@ class NativeJob:
         if self._query is not None:
             self._query.stop()
             self._count()
-            self._query = None
+            self._files.settle()
+        self.abort()
 
     def abort(self) -> None:
         """Stop at once."""
+        self._files.close()
         if self._query is not None:
             self._query.abort()
             self._query = None
@@ -146,6 +179,7 @@ class NativeJob:
         """Tell whether the query is running; raises if it has failed, or its source has disappeared."""
         if self._source is not None:
             self._source.check()
+        self._files.check()
         return self._query is not None and self._query.check()
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
@@ -161,12 +195,14 @@ class NativeJob:
         for done in self._work.done(self._query.recent_progress):
             self._read += done.read
             self._bad += done.bad
+            self._late += done.late
             values = {
                 "place": "spark/0",
                 "told": "",
                 "taken": {self._table.feed: done.read},
                 "read": {self._table.id: self._read},
                 "skipped": {self._table.id: self._bad},
+                "read_late": {self._table.id: self._late},
                 "late": {},
                 "newest": None,
                 "closed": BEGINNING,
@@ -192,18 +228,20 @@ class NativeJob:
         return [each for each in self.counters.figures() if each.kind == "source"]
 
     def losses(self) -> list[str]:
-        """Return a line if rows could not be read."""
-        skipped = self.counters.progress().skipped
-        return [line for table, count in skipped.items() for line in losses_text(table, 0, count)]
+        """Return a line each if rows came too late or were bad."""
+        progress = self.counters.progress()
+        lost = ((table, progress.late[table], count) for table, count in progress.skipped.items())
+        return self._files.notes + [line for each in lost for line in losses_text(*each)]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a micro-batch did: rows read, bad ones among them that were left out, and results."""
+    """What a micro-batch did: rows read, bad ones beside them that were left out, late ones among them, and results."""
 
     batch_id: int
     read: int
     bad: int
+    late: int
     made: int
     seconds: float
 
@@ -244,10 +282,21 @@ class Work(ABC):
 class InTasks(Work):
     """Tasks read files, compute and write files; the driver puts these in their places."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._told: dict[int, tuple[int, int, int]] = {}
-        """Of micro-batches that have not been counted yet: rows read, left out, and made."""
+    def __init__(
+        self,
+        query: QueryDef,
+        plan: Plan,
+        source: SourceFrame,
+        definitions: Definitions,
+        delivery: Delivery,
+        files: SourceFiles,
+        order: OrderLog,
+    ) -> None:
+        super().__init__(query, plan, source, definitions, delivery)
+        self._files = files
+        self._order = order
+        self._told: dict[int, tuple[int, int, int, int]] = {}
+        """Of micro-batches that have not been counted yet: rows read, left out, late, and made."""
 
     def frame(self) -> DataFrame:
         """Return what tasks say of themselves."""
@@ -262,6 +311,8 @@ class InTasks(Work):
             {each.name: each.code for each in coded},
             callers(self._definitions.queries),
             dict(self._definitions.places),
+            self._order.feed,
+            self._order.delay,
         )
         name = hashlib.sha256(cloudpickle.dumps(work)).hexdigest()
         return self._source.frame.mapInArrow(write_results(Sent.of(name, work)), from_arrow_schema(WRITTEN))
@@ -269,20 +320,29 @@ class InTasks(Work):
     def deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Let the tasks write, and put their files in their places."""
 
+        self._files.settle()
+
         def write() -> list[Path]:
-            said = sorted(frame.collect(), key=lambda each: each.file or "")
-            self._told[batch_id] = tuple(sum(each[what] for each in said) for what in ("read", "skipped", "rows"))
+            try:
+                said = self._order.in_order(batch_id, lambda: sorted(frame.collect(), key=lambda each: each.file or ""))
+            except Exception as error:
+                self._files.reject(error)
+                raise
+            places = (place for each in said for place, _, _ in json.loads(each.spans))
+            self._files.read(batch_id, ((self._order.feed, place) for place in places))
+            read, bad, late, made = (sum(each[what] for each in said) for what in ("read", "skipped", "late", "rows"))
+            self._told[batch_id] = read, bad, late, made
             return [Path(each.file) for each in said if each.file is not None]
 
         self._delivery.deliver_files(batch_id, self.query.name, write)
 
     def _done(self, batch: Any) -> Done:
-        read, bad, made = self._told.pop(batch.batchId, (0, 0, 0))
-        return Done(batch.batchId, read, bad, made, batch.durationMs["triggerExecution"] / 1000)
+        read, bad, late, made = self._told.pop(batch.batchId, (0, 0, 0, 0))
+        return Done(batch.batchId, read, bad, late, made, batch.durationMs["triggerExecution"] / 1000)
 
 
 class InColumns(Work):
-    """Spark computes everything, and writes Parquet files or hands frames to a function."""
+    """Spark computes everything from its own columns, and writes Parquet files or hands frames to a function."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -347,4 +407,4 @@ class InColumns(Work):
         observed = batch.observedMetrics.get("read")
         bad = observed["bad"] if observed is not None else 0
         made = self._made.pop(batch.batchId, 0)
-        return Done(batch.batchId, batch.numInputRows, bad, made, batch.durationMs["triggerExecution"] / 1000)
+        return Done(batch.batchId, batch.numInputRows, bad, 0, made, batch.durationMs["triggerExecution"] / 1000)

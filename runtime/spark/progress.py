@@ -7,7 +7,7 @@ crash is counted once, because a new driver begins at nothing. Spark counts on a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -21,13 +21,16 @@ from runtime.statistics import Figures, Statistics
 
 
 class Counters:
-    """The sums of what the tasks of a part of a run have counted."""
+    """The sums of what the tasks of a part of a run have counted; `watch` is told what was left out so far."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, watch: Callable[[Mapping[str, tuple[int, int]]], None] | None = None) -> None:
+        self._watch = watch
         self._lock = RLock()
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         """Of each source, the late rows that each bucket of a fragment has seen."""
+        self._ignored: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._shed: dict[str, list[int]] = {}
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -46,6 +49,8 @@ class Counters:
         self._closed: dict[str, int] = {}
         self._until: dict[str, int] = {}
         """Of each query, the instant before which its results are complete."""
+        self.unended: dict[str, dict[str, int]] = {}
+        """Of queries that have come to their ends, the rows of each table in windows that did not end."""
         self.first: int | None = None
         """The first instant that was read."""
         self.told = ""
@@ -57,6 +62,7 @@ class Counters:
             self._plan = plan
             self._until = {query: until for query, until in self._until.items() if query in plan.queries}
             self._closed = {}
+            self.unended = {}
             self._table_of = {source.feed: source.table for source in plan.sources}
             self._clock = next((source.time for source in plan.sources if source.time is not None), None)
             self._keeping = [each.id for each in (*plan.operators, *plan.stores)]
@@ -87,6 +93,8 @@ class Counters:
             self._course.note(
                 batch_id, seconds, tables, rows_out, lost, held, self._newest, self._closed_before(), self._clock
             )
+        if self._watch is not None:
+            self._watch({table: (late, found["skipped"][table]) for table, late in found["late"].items()})
 
     def _add(self, values: Mapping[str, Any]) -> None:
         """Add what one place has counted."""
@@ -100,10 +108,13 @@ class Counters:
         fragment, _, bucket = values["place"].rpartition("/")
         for source, count in values["late"].items():
             self._late[source][fragment, bucket] = count
+        for source, count in values.get("ignored", {}).items():
+            self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
+        self.unended |= values.get("unended", {})
         if values.get("first") is not None:
             self.first = min(values["first"] if self.first is None else self.first, values["first"])
         if values["newest"] is not None:
@@ -159,7 +170,7 @@ class Counters:
             for what, count in (
                 ("read", self._counts["read"][source.id]),
                 ("late", self._late_rows(source.id)),
-                ("skipped", self._counts["skipped"][source.id]),
+                ("skipped", self._skipped_rows(source.id)),
             ):
                 found[what][source.table] = max(found[what].get(source.table, 0), count)
         return found
@@ -172,10 +183,11 @@ class Counters:
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""
-        by_fragment: dict[str, int] = defaultdict(int)
-        for (fragment, _), count in self._late[source].items():
-            by_fragment[fragment] += count
-        return self._counts["read_late"][source] + max(by_fragment.values(), default=0)
+        return self._counts["read_late"][source] + _of_fragment(self._late[source])
+
+    def _skipped_rows(self, source: str) -> int:
+        """Return how many rows of a source were bad: where it was read, and in the buckets of a fragment together."""
+        return self._counts["skipped"][source] + _of_fragment(self._ignored[source])
 
     def _filled(self, figures: Figures) -> Figures:
         name = figures.name
@@ -186,7 +198,7 @@ class Counters:
                     figures,
                     elements_in=self._counts["read"][name],
                     late=self._late_rows(name),
-                    skipped=self._counts["skipped"][name],
+                    skipped=self._skipped_rows(name),
                 )
             case "operator":
                 batches, taken, made, seconds = self._work[name]
@@ -201,3 +213,11 @@ class Counters:
                     bytes_now=held[1] if held else figures.bytes_now,
                 )
         return replace(figures, elements_now=held[0], bytes_now=held[1]) if held else figures
+
+
+def _of_fragment(counts: Mapping[tuple[str, str], int]) -> int:
+    """Return how many there are in all buckets of the fragment that has most."""
+    by_fragment: dict[str, int] = defaultdict(int)
+    for (fragment, _), count in counts.items():
+        by_fragment[fragment] += count
+    return max(by_fragment.values(), default=0)

@@ -15,7 +15,7 @@ from runtime.spark.prefixes import PrefixReader
 from runtime.spark.sent import Sent
 from runtime.spark.sources import PartReader, carrying, on_time
 from runtime.spark.task import Task
-from runtime.spark.telling import complete_now, order_now, schedules_now
+from runtime.spark.telling import complete_now, lateness_now, schedules_now
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -30,10 +30,10 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
         task = sent.get()
         reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        judge = reader.lateness(order_now(feed))
+        judge = lateness_now(feed, reader.delay)
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
-                for number, part in enumerate(rows.parts(batches)):
+                for number, part in enumerate(rows.parts(batches, judge.newest)):
                     place = f"{part.place}/{partition:08}/{number:08}"
                     found, late = on_time(part, judge)
                     pieces = reader.pack(found.columns, found.instants, found.signs, place)

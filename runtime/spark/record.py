@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
+from cql.secrets import shown_options
 from cql.service import service_level
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
-from runtime.formats.result_files import writing
+from runtime.formats.result_files import write_atomically
 from runtime.fragments.layout import Layout
 from shedding.plans import compile_all, compile_registered, units_of_query
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _FILE = "network.json"
 
@@ -77,14 +77,7 @@ class Record(BaseModel):
 
     def save(self, folder: Path) -> None:
         """Write the record, as a whole or not at all."""
-        path = folder / _FILE
-        hidden = path.with_name(f".{path.name}.new")
-        with writing(path):
-            with hidden.open("w") as file:
-                file.write(self.model_dump_json())
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.replace(path)
+        write_atomically(folder / _FILE, self.model_dump_json().encode())
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,7 @@ def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
     """
     where: object = None
     if table.source is not None:
-        options = {key.casefold(): text for key, text in table.source.options.items()}
+        options = {key.casefold(): text for key, text in shown_options(table.source.options).items()}
         where = [table.source.format, options.get("path") or sorted(options.items())]
     digest = hashlib.sha256(json.dumps([table.name.casefold(), where]).encode()).hexdigest()
     again = f"_{epoch}" if epoch and isinstance(table, RelationDef) else ""

@@ -11,12 +11,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Concatenate, ParamSpec, Self, TextIO, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,6 +44,24 @@ from runtime.spark.progress import Counters
 from runtime.spark.record import Change, Record, changed, refused, source_name
 from runtime.spark.session import buckets_of, network_session
 from runtime.statistics import Figures
+from runtime.warning import LossWatch, Warn
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def on_checkpoint(work: Callable[Concatenate[SparkRun, Given], Found]) -> Callable[Concatenate[SparkRun, Given], Found]:
+    """Let what goes wrong in some work be told as what it comes from, if the checkpoint has been removed."""
+
+    @wraps(work)
+    def told(run: SparkRun, *given: Given.args, **named: Given.kwargs) -> Found:
+        try:
+            return work(run, *given, **named)
+        except Exception:
+            run.check_checkpoint()
+            raise
+
+    return told
 
 
 @dataclass(frozen=True)
@@ -63,7 +82,8 @@ class SparkRun:
     printed to `out`.
     Of those at most `keep` rows of changes are kept.
     `callbacks` are functions that take results, by query. With `adopt`, a checkpoint of other queries is taken over.
-    `places` says where in a script tables and queries are defined, for errors.
+    `places` says where in a script tables and queries are defined, for errors. `warn` is told, while a run without an
+    end goes on, of rows that are left out.
     """
 
     def __init__(
@@ -82,10 +102,12 @@ class SparkRun:
         adopt: bool = False,
         keep: int = MOST_KEPT,
         places: Places = NOWHERE,
+        warn: Warn | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """What has ended the run, if that is known to have failed."""
         self._keep = keep
+        self._watch = None if warn is None else LossWatch(warn)
         self._pushing = Lock()
         self._user_session = spark
         self._spark = network_session(spark)
@@ -178,7 +200,9 @@ class SparkRun:
         else:
             self._deliveries[part] = Delivery(self._root / part, targets, self._output, self._screen)
             kind = Job if part in PART_NAMES.values() else NativeJob
-            self._jobs[part] = kind(self._spark, self._root / part, self._deliveries[part], Counters(part))
+            self._jobs[part] = kind(
+                self._spark, self._root / part, self._deliveries[part], Counters(part, self._note_losses)
+            )
 
     def _target(self, query: QueryDef, definitions: Definitions) -> Target:
         tree = query.tree
@@ -198,6 +222,7 @@ class SparkRun:
 
     # Running
 
+    @on_checkpoint
     def start(self) -> None:
         """Start all jobs; results are delivered as they come."""
         for part in self._planned:
@@ -239,6 +264,7 @@ class SparkRun:
         self.close_instants()
         self.stop()
 
+    @on_checkpoint
     def close_instants(self) -> None:
         """Take what the sources have for all that there is: the last instants are closed and delivered.
 
@@ -247,6 +273,7 @@ class SparkRun:
         for job in self._jobs.values():
             job.close_instants(read_all=not self.is_endless)
 
+    @on_checkpoint
     def process_available(self) -> None:
         """Process what the sources have now; instants that are open stay open."""
         for job in self._jobs.values():
@@ -273,6 +300,7 @@ class SparkRun:
             check_sources(self._spark, own, change.record.plan.sources)
         return NextNetwork(definitions, parts, self._notes(parts))
 
+    @on_checkpoint
     def change(self, to: NextNetwork) -> None:
         """Go on with another set of queries.
 
@@ -283,10 +311,13 @@ class SparkRun:
         for part, planned in to.parts.items():
             if part in self._jobs:
                 self._jobs[part].stop()
+                self._deliveries[part].let_go([self._target(query, planned[1]) for query in planned[1].queries])
+        for part, planned in to.parts.items():
             self._planned[part] = planned
             self._open(part)
             self._start(part)
 
+    @on_checkpoint
     def refresh(self, table: str) -> None:
         """Read a static relation again: queries see the difference from the next instant on."""
         for part, job in self._jobs.items():
@@ -295,6 +326,7 @@ class SparkRun:
                 job.refresh(table)
                 self._start(part)
 
+    @on_checkpoint
     def push(self, table: str, rows: Rows) -> None:
         """Take rows of a table that has no source, and process them."""
         known = self._definitions.table(table)
@@ -311,6 +343,7 @@ class SparkRun:
         for job in jobs:
             job.process_available()
 
+    @on_checkpoint
     def heartbeat(self, table: str, instant: int) -> None:
         """Say that nothing before an instant comes from a table any more."""
         for job in self._reading(table):
@@ -318,7 +351,17 @@ class SparkRun:
 
     def check(self) -> bool:
         """Tell whether a job is running; raises if one has failed."""
+        self.check_checkpoint()
         return bool(sum(job.check() for job in list(self._jobs.values())))
+
+    def check_checkpoint(self) -> None:
+        """Raise if somebody has removed the checkpoint."""
+        if not all(delivery.has_checkpoint() for delivery in self._deliveries.values()):
+            raise fail(
+                Code.OTHER_CHECKPOINT,
+                f"the checkpoint '{self._root}' has been removed while its queries run",
+                hint="put it back from a copy, or start from a new one",
+            )
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs have ended, or for some time; tell whether they run on. Raises if one has failed."""
@@ -329,11 +372,13 @@ class SparkRun:
             time.sleep(0.1)
         return False
 
+    @on_checkpoint
     def stop(self) -> None:
         """Stop all jobs between two micro-batches."""
         for job in self._jobs.values():
             job.stop()
 
+    @on_checkpoint
     def finish(self) -> None:
         """Stop, and complete the results."""
         self.stop()
@@ -374,6 +419,11 @@ class SparkRun:
             for change, definitions in self._planned.values()
             for source in change.record.plan.sources
         )
+
+    def _note_losses(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Called with what was left out of tables so far; what a run with an end leaves out is told at its end."""
+        if self._watch is not None and self.is_endless:
+            self._watch.note(counts)
 
     @property
     def results(self) -> dict[str, Kept]:

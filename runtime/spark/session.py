@@ -1,13 +1,13 @@
 """Spark sessions: one made for small local runs, or the user's own, left as it is.
 
-A local session is quiet: everything that Spark, its JVM and the Python workers write goes to a log file, which errors
-name. Most of the time that a JVM needs to start goes into loading Spark's classes, so the first run leaves an
-archive of the loaded classes behind (Java's class-data sharing), and the runs after it start from that.
+A local session is quiet: everything that Spark, its JVM and the Python workers write goes to a log without a name,
+which is gone with the last of them; if Spark does not start, the error says what stands there. Most of the time that a
+JVM needs to start goes into loading Spark's classes, so the first run leaves an archive of the loaded classes behind
+(Java's class-data sharing), and the runs after it start from that.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
@@ -16,14 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cql.errors import Code, CqlError, fail
+from runtime.spark.sent import SAFE_PATH
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -94,10 +95,14 @@ class Lease:
                 self.session.stop()
 
 
+MOST_ATTEMPTS = 4
+"""How often a task is tried, as on clusters: a Python process that dies costs time, and no answer."""
+
+
 def local_settings(cores: int) -> dict[str, str]:
     """Return the settings that suit small runs on one machine."""
     return {
-        "spark.master": f"local[{cores}]",
+        "spark.master": f"local[{cores},{MOST_ATTEMPTS}]",
         "spark.app.name": "cql",
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -109,6 +114,7 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.daemon.module": "runtime.spark.daemon",
+        "spark.python.authenticate.socketTimeout": "120s",
     }
 
 
@@ -118,7 +124,7 @@ def check_session(session: SparkSession) -> None:
 
     if session.version != pyspark.__version__:
         message = f"the session runs Spark {session.version}, and PySpark {pyspark.__version__} is installed"
-        raise fail(Code.NOT_AVAILABLE, message, hint="install the PySpark of the cluster's version")
+        raise fail(Code.VERSIONS, message, hint="install the PySpark of the cluster's version")
 
 
 NETWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -166,12 +172,12 @@ def check_java() -> Path:
     if program is None:
         where = f"in JAVA_HOME, which is '{home}'" if home else "on the PATH"
         message = f"Spark needs Java {OLDEST_JAVA} or newer, and there is none {where}"
-        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+        raise fail(Code.MISSING, message, hint=hint)
     text = java_version(Path(program))
     major = _major(text)
     if major is None or major < OLDEST_JAVA:
         message = f"Spark needs Java {OLDEST_JAVA} or newer, and '{program}' is {text or 'something else'}"
-        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+        raise fail(Code.VERSIONS, message, hint=hint)
     return Path(program)
 
 
@@ -204,38 +210,53 @@ def _configuration(settings: Mapping[str, str]) -> SparkConf:
 
 
 def _start(conf: SparkConf) -> None:
-    """Start a JVM with a Spark context in it, their output going to a log file."""
-    from pyspark import SparkContext
+    """Start a JVM with a Spark context in it, their output going to a log."""
     from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
 
-    handle, name = tempfile.mkstemp(prefix="cql-spark-", suffix=".log")
-    log = Path(name)
-    atexit.register(log.unlink, missing_ok=True)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     # RocksDB allocates in many threads; with an arena for each, what is freed stays scattered, and memory grows.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    with tempfile.TemporaryFile(prefix="cql-spark-") as log:
+        try:
+            _start_context(conf, log)
+        except Exception as error:
+            if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+                raise _not_started(log, str(error)) from error
+            raise
+
+
+def _start_context(conf: SparkConf, log: IO[bytes]) -> None:
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    with _safe_path():
+        gateway = SparkContext._gateway or launch_gateway(conf, {"stdout": log, "stderr": log})
+    SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let every Python that is started from a process that is made here import nothing from where it is started."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
     try:
-        gateway = SparkContext._gateway or launch_gateway(conf, {"stdout": handle, "stderr": handle})
-        SparkContext(conf=conf, gateway=gateway)
-    except PySparkException as error:
-        raise _not_started(log, str(error)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("py4j"):
-            raise _not_started(log, str(error)) from error
-        raise
+        yield
     finally:
-        os.close(handle)
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
-def _not_started(log: Path, error: str) -> CqlError:
+def _not_started(log: IO[bytes], error: str) -> CqlError:
     """Return the error that Spark did not start, with the line of the log or of the error that says why."""
-    lines = [*log.read_text(errors="replace").splitlines(), *error.splitlines()]
+    log.seek(0)
+    lines = [*log.read().decode(errors="replace").splitlines(), *error.splitlines()]
     telling = [line.strip() for line in lines if re.search(r"Exception: |^Error: |^Error occurred", line)]
     reason = telling[-1].removeprefix(": ") if telling else next(iter(error.splitlines()), "")
     hint = "another program may have the port; the settings may ask for more memory than there is"
-    return fail(Code.NOT_AVAILABLE, f"Spark did not start: {reason}", hint=hint)
+    return fail(Code.NOT_STARTED, f"Spark did not start: {reason}", hint=hint)
 
 
 # The archive of classes

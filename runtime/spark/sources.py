@@ -1,9 +1,9 @@
 """Sources on Spark: a DataFrame for each table, and what makes rows of it inside a task.
 
 Files that the engine can read are read by the engine. Spark hands out tickets (`tickets.py`), and a task opens the
-files that its tickets name with the readers of the local engine: the same values, the same bad rows, the same messages,
-by construction. Everything else is read by Spark: its columns are found by name and converted as those of a Parquet file
-are. A file is read by one task, from its start to its end.
+files that its tickets name with the readers of the local engine: the same values, the same bad rows, the same
+messages, by construction. Everything else is read by Spark: its columns are found by name and converted as those of a
+Parquet file are. A file is read by one task, from its start to its end.
 
 What goes wrong in a task reaches the driver as text only; `carrying` writes an error so that `translate` can read it.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cql.catalog import ColumnModel, External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
+from cql.intervals import TimeDomain
 from cql.source import Span
 from cql.types import DataType, Kind
 from runtime.batch import BEGINNING, FOREVER, Columns, Ints
@@ -39,15 +40,17 @@ from runtime.formats.file_log import FileLog, SourceFile
 from runtime.formats.options import READS
 from runtime.formats.parquet_files import converted, fits
 from runtime.formats.paths import Place, is_remote
-from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, layout_of
+from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, ahead_text, layout_of
 from runtime.formats.values import Converted, decoded, from_text
 from runtime.fragments.lateness import Lateness
+from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket
+from runtime.spark.unreadable import cannot_read
 
 Table = StreamDef | RelationDef
 
-INSTANT, SIGN, PLACE, BAD = "instant", "sign", "place", "bad"
+INSTANT, SIGN, PLACE, BAD, NOW = "instant", "sign", "place", "bad", "now"
 """The columns of `SourceFrame.typed` beside the payload `c0`, `c1`, .."""
 
 _PACE = ("maxfilespertrigger", "maxbytespertrigger")
@@ -88,8 +91,11 @@ def on_time(part: Part, judge: Lateness) -> tuple[Rows, int]:
 class PartReader(Protocol):
     """What makes rows of the batches of a frame; it is sent to the tasks."""
 
-    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
-        """Yield the rows of some batches; called in a task, with the batches of one partition."""
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
+        """Yield the rows of some batches; called in a task, with the batches of one partition.
+
+        `newest` is the latest instant before them, as far as rows may not be too far ahead of that.
+        """
         ...
 
 
@@ -183,10 +189,17 @@ def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") 
     extra = [f.col(name) for name in (PLACE, _CORRUPT) if name in frame.columns]
     if PLACE not in frame.columns:
         extra.insert(0, f.lit("").alias(PLACE))
+    if layout.ahead is not None and layout.time is TimeDomain.TIMESTAMP:
+        extra.append(f.unix_micros(f.current_timestamp()).alias(NOW))
     chosen = frame.select(*columns, *extra)
     reader = ColumnReader(layout, on_bad_row)
     native = _native(chosen, table, layout, fields) if _CORRUPT not in frame.columns else None
     return SourceFrame(table, chosen, reader, native)
+
+
+def goes_by_order(layout: Layout) -> bool:
+    """Tell whether it depends on the rows before it whether a row of a table is good."""
+    return layout.ahead is not None and layout.time is TimeDomain.INTEGER
 
 
 # Files that the engine reads
@@ -207,21 +220,22 @@ class FileReader:
 
     source: FileSource
 
-    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
         """Yield the rows of the files that some batches name the tickets of."""
         names = (name for batch in batches for name in batch.column(0).to_pylist())
         for file in sorted(map(read_ticket, names), key=lambda file: file.number):
-            yield from self.parts_of(file)
+            newest = yield from self.parts_of(file, newest)
 
-    def parts_of(self, file: SourceFile) -> Iterator[Part]:
+    def parts_of(self, file: SourceFile, newest: int | None = None) -> Generator[Part, None, int | None]:
         """Yield the rows of a file, and at its end what was left out after them; at least one part."""
         place = f"{file.number:012}"
-        rows = self.source.rows([] if file.is_withdrawn else [file])
+        rows = self.source.rows([] if file.is_withdrawn else [file], newest)
         skipped = 0
         for some in rows:
             yield Part(some, place, rows.skipped - skipped, is_ordered=True)
             skipped = rows.skipped
         yield Part(_no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
+        return rows.newest
 
 
 def _no_rows(table: Table) -> Rows:
@@ -261,7 +275,7 @@ def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, sou
     try:
         frame = opened.options(**options).load()
     except Exception as error:
-        raise translate(error) or error from error
+        raise translate(error) or cannot_read(table.name, source.format, error) from error
     return _with_place(frame) if source.format in _IN_FILES else frame
 
 
@@ -328,9 +342,9 @@ class ColumnReader:
     layout: Layout
     on_bad_row: OnBadRow
 
-    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
         """Yield the rows of some batches, those of each place apart."""
-        intake = Intake(self.layout, self.on_bad_row)
+        intake = Intake(self.layout, self.on_bad_row, newest)
         place, seen = "", 0
         for batch in batches:
             for run in place_runs(batch):
@@ -355,7 +369,8 @@ class ColumnReader:
             value = found[at][row].as_py()
             return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
-        return Chunk(file, "row", [array for array, _ in values], bad, lambda: numbers, raw, malformed)
+        now = run.column(NOW)[0].as_py() if NOW in run.schema.names and len(run) else None
+        return Chunk(file, "row", [array for array, _ in values], bad, lambda: numbers, raw, malformed, now)
 
 
 def place_runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -389,6 +404,8 @@ def _values(array: pa.Array, data_type: DataType) -> Converted:
 
 def _native(frame: DataFrame, table: Table, layout: Layout, fields: list[s.StructField]) -> DataFrame | None:
     """Return the typed columns of a frame, or None if a value could be none of its type."""
+    if goes_by_order(layout):
+        return None
     columns: list[Column] = []
     for at, (field, column) in enumerate(zip(fields, layout.fields, strict=True)):
         value = _total(f.col(f"f{at}"), field.dataType, column.type)
@@ -403,6 +420,8 @@ def _native(frame: DataFrame, table: Table, layout: Layout, fields: list[s.Struc
         instant = _ticks(columns[layout.instant], layout.fields[layout.instant].type)
         made.append(instant.alias(INSTANT))
         complaints.append(f.when(instant.isNull() | instant.isin(BEGINNING, FOREVER), "no instant"))
+        if layout.ahead is not None:
+            complaints.append(f.when(instant > f.col(NOW) + layout.ahead, f"an instant {ahead_text(layout)}"))
     if layout.sign is not None:
         text = f.trim(columns[layout.sign].cast("string"))
         made.append(f.when(text.isin("+", "1"), 1).when(text.isin("-", "-1"), -1).cast("int").alias(SIGN))
@@ -484,10 +503,15 @@ _CARRIED = re.compile(r'<cql-error (\{"diagnostics".*?\}) cql-error>')
 @contextmanager
 def carrying() -> Iterator[None]:
     """Turn errors for the user into such that `translate` reads from whatever Spark makes of them."""
+    attempt = Attempt()
+    if attempt.error:
+        raise TaskFailed(attempt.error)
     try:
         yield
     except CqlError as error:
-        raise TaskFailed(carried(error)) from None
+        text = carried(error)
+        attempt.fails_with(text)
+        raise TaskFailed(text) from None
 
 
 def carried(error: CqlError) -> str:
@@ -558,19 +582,26 @@ _MEANINGS: list[tuple[str, Code, str, str]] = [
     ),
     (
         r"ModuleNotFoundError: No module named '(?P<what>[^']+)'",
-        Code.NOT_AVAILABLE,
+        Code.MISSING,
         "the Python processes of Spark have no module '{what}'",
         "ship it with the job: spark-submit --py-files for this package, --archives for those it needs",
     ),
     (
         r"Python worker failed to connect back",
-        Code.NOT_AVAILABLE,
+        Code.TOO_SLOW,
         "a Python process of Spark did not start in time",
         "the machine may have too much to do, or too little memory; a run with a checkpoint goes on from there",
     ),
     (
+        r"Python worker exited unexpectedly",
+        Code.PROCESS_ENDED,
+        "a Python process of Spark ended while it worked",
+        "it may have been killed for want of memory; a run with a checkpoint goes on from there. A session of one "
+        "machine tries a task again if its master says so: local[2, 4]",
+    ),
+    (
         r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker .*?), PySpark",
-        Code.NOT_AVAILABLE,
+        Code.VERSIONS,
         "Spark runs another Python than this one: {what}",
         "set PYSPARK_PYTHON to a Python of this version that all machines have",
     ),

@@ -25,6 +25,8 @@ class Task:
     static: Mapping[str, Mapping[int, bytes]]
     labels: Mapping[tuple[str, int], int]
     """What Spark groups the pieces of each bucket by."""
+    policy: str
+    """The scheduling policy of every bucket."""
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def made(self, name: Hashable, make: Callable[[], Made]) -> Made:

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark import SparkContext, TaskContext
 
+from runtime.fragments.lateness import Lateness
+
 _SCHEDULES = "cql.schedules"
 _COMPLETE = "cql.complete"
 _ORDER = "cql.order"
@@ -44,10 +46,10 @@ def tell_order(context: SparkContext, order: Mapping[str, Any]) -> None:
     context.setLocalProperty(_ORDER, json.dumps(order))
 
 
-def order_now(feed: str) -> dict[str, Any]:
-    """Return what is known of the order of a feed in the micro-batch that this task belongs to."""
-    found: dict[str, Any] = (_told(_ORDER) or {}).get(feed, {})
-    return found
+def lateness_now(feed: str, delay: int) -> Lateness:
+    """Return the judge of the rows of a feed that this task reads."""
+    told = (_told(_ORDER) or {}).get(feed, {})
+    return Lateness(delay, told.get("newest"), told.get("before"))
 
 
 def _told(name: str) -> dict[str, Any] | None:

@@ -13,9 +13,8 @@ import json
 import os
 import re
 import threading
-import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,10 +27,6 @@ FILE_LIST = "path string, modificationTime timestamp, length bigint, content bin
 
 _EPOCH = 1_000_000_000
 """The time of the first ticket, in seconds; each has its number more."""
-
-_POLLING, _CHECKING = 0.1, 10.0
-"""How often somebody looks for new files, and whether known ones have changed, in seconds: less often if that takes
-more than a part in twenty of the time."""
 
 
 class Tickets:
@@ -51,23 +46,22 @@ class Tickets:
 
     def open(self, spark_checkpoint: Path) -> list[str]:
         """Bring the tickets to what the logs say, and return what is to be said of the files."""
-        handed_out = _handed_out(spark_checkpoint, self._name)
-        settled = _first_after(handed_out, _committed(spark_checkpoint, self._name))
+        known = handed_out(spark_checkpoint, self._name)
+        settled = _first_after(known, committed(spark_checkpoint, self._name))
         with self._lock:
-            said = self._log.open(settled, _first_after(handed_out, None))
+            said = self._log.open(settled, _first_after(known, None))
             for path in self._folder.iterdir():
                 path.unlink()
             for file in self._log.unsettled:
                 self._issue(file)
         return said
 
-    def look(self) -> None:
-        """Issue tickets for new files, as far as they are allowed."""
+    def look(self, only_complete: bool = False) -> None:
+        """Issue tickets for new files, as far as they are allowed; with `only_complete`, not for those that somebody
+        seems to be writing."""
         with self._lock:
-            self._waiting.extend(self._log.discover())
-            while self._waiting and (self._allowed is None or self._issued < self._allowed):
-                self._issued += max(self._waiting[0].size, 1)
-                self._issue(self._waiting.popleft())
+            self._waiting.extend(self._log.discover(only_complete))
+            self._issue_waiting()
 
     def allow(self, times: float | None) -> None:
         """Let the next micro-batch have some times as many bytes as since the last call; None: all there are.
@@ -77,6 +71,12 @@ class Tickets:
         with self._lock:
             self._allowed = None if times is None else max(times * self._issued, 1)
             self._issued = 0
+            self._issue_waiting()
+
+    def _issue_waiting(self) -> None:
+        while self._waiting and (self._allowed is None or self._issued < self._allowed):
+            self._issued += max(self._waiting[0].size, 1)
+            self._issue(self._waiting.popleft())
 
     def look_back(self) -> None:
         """Raise if a file that is done with has changed."""
@@ -91,7 +91,7 @@ class Tickets:
 
     def reject(self, spark_checkpoint: Path) -> None:
         """Note that the files that Spark has handed out and not committed have ended the run, undelivered."""
-        numbers = _handed_out(spark_checkpoint, self._name)
+        numbers = handed_out(spark_checkpoint, self._name)
         with self._lock:
             self._log.reject([file.number for file in self._log.unsettled if file.number in numbers])
 
@@ -115,7 +115,7 @@ class Tickets:
             hidden.replace(path)
 
 
-def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
+def handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     """Return the tickets that the log of a source has, each with the number of the entry that it is in."""
     found = {}
     for path in (checkpoint / "sources" / source).glob("[0-9]*"):
@@ -125,7 +125,7 @@ def _handed_out(checkpoint: Path, source: str) -> dict[int, int]:
     return found
 
 
-def _committed(checkpoint: Path, source: str) -> int:
+def committed(checkpoint: Path, source: str) -> int:
     """Return the last entry in the log of a source that a committed micro-batch has read; -1 if there is none."""
     batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
     try:
@@ -136,9 +136,9 @@ def _committed(checkpoint: Path, source: str) -> int:
     return int(json.loads(offsets[0])["logOffset"]) if offsets and offsets[0] != "-" else -1
 
 
-def _first_after(handed_out: Mapping[int, int], entry: int | None) -> int:
+def _first_after(known: Mapping[int, int], entry: int | None) -> int:
     """Return the number after those of all tickets up to an entry of the log; None: of all."""
-    numbers = [number for number, found in handed_out.items() if entry is None or found <= entry]
+    numbers = [number for number, found in known.items() if entry is None or found <= entry]
     return max(numbers, default=-1) + 1
 
 
@@ -158,39 +158,3 @@ def escaped(path: str) -> str:
     /in/\\[1\\].csv
     """
     return _SPECIAL_IN_GLOBS.sub(r"\\\1", path)
-
-
-class Watch:
-    """Looks for new files, and whether those that were read have changed, on a thread of its own."""
-
-    def __init__(self, tickets: Sequence[Tickets]) -> None:
-        self._tickets = tickets
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="cql files", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stopped.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Raise what has gone wrong, if something has."""
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        pause, checked = _POLLING, time.monotonic()
-        while not self._stopped.wait(pause):
-            started = time.monotonic()
-            try:
-                for tickets in self._tickets:
-                    tickets.look()
-                    if started > checked + _CHECKING:
-                        tickets.look_back()
-            except Exception as error:
-                self._error = error
-                return
-            checked = started if started > checked + _CHECKING else checked
-            pause = max(_POLLING, 20 * (time.monotonic() - started))

@@ -6,6 +6,7 @@ are under hidden names, where the driver finds those of tasks that ended well, a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +20,28 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.batch import ChangeBatch
 from runtime.failures import Places, UserFunctionFailed, explained, placed
+from runtime.formats import Rows
 from runtime.formats.options import Options
 from runtime.formats.result_files import FileWriter, result_file, sync
 from runtime.formats.results import Result
+from runtime.fragments.lateness import Span
 from runtime.fragments.reading import Step, step
 from runtime.spark.delivery import hidden_folder
 from runtime.spark.sent import Sent
-from runtime.spark.sources import FileReader, Part, carrying
+from runtime.spark.sources import FileReader, carrying, on_time
+from runtime.spark.telling import lateness_now
 
-WRITTEN = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("read", pa.int64()), ("skipped", pa.int64())])
-"""What a task says of itself: the file that it has written, if there were results."""
+WRITTEN = pa.schema(
+    [
+        ("file", pa.string()),
+        ("rows", pa.int64()),
+        ("read", pa.int64()),
+        ("skipped", pa.int64()),
+        ("late", pa.int64()),
+        ("spans", pa.string()),
+    ]
+)
+"""What a task says of itself: the file that it has written, if there were results, and what it kept of each place."""
 
 _BATCH = "streaming.sql.batchId"
 
@@ -45,6 +58,9 @@ class Writing:
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""
     places: Places
+    feed: str
+    delay: int
+    """How much earlier than the latest row before it a row of the stream may be."""
     _steps: list[tuple[str, Step]] = field(default_factory=list, repr=False)
 
     @property
@@ -55,9 +71,9 @@ class Writing:
             self._steps.extend((each.id, step(each, self.functions)) for each in chain)
         return self._steps
 
-    def made(self, part: Part) -> ChangeBatch:
+    def made(self, rows: Rows) -> ChangeBatch:
         """Return the results of some rows."""
-        batch = ChangeBatch(part.rows.columns, part.rows.instants, None, None, 0)
+        batch = ChangeBatch(rows.columns, rows.instants, None, None, 0)
         for operator, do in self.steps:
             try:
                 batch = do(batch)
@@ -75,7 +91,7 @@ def write_results(sent: Sent[Writing]) -> Callable[[Iterable[pa.RecordBatch]], I
         assert context is not None, "this runs in tasks"
         folder = hidden_folder(Path(work.options.path()).absolute(), int(context.getLocalProperty(_BATCH) or 0))
         path = folder / f"{context.partitionId():08}.{work.options.format}"
-        with carrying(), placed(work.places.get(("table", work.reader.table.name.casefold()), NO_SPAN)):
+        with carrying(), placed(work.places.get(("table", work.reader.source.table.name.casefold()), NO_SPAN)):
             yield _written(work, batches, path)
 
     return write
@@ -84,15 +100,24 @@ def write_results(sent: Sent[Writing]) -> Callable[[Iterable[pa.RecordBatch]], I
 def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa.RecordBatch:
     """Write the results of some files to another, if there are any, and return what is to be said of that."""
     writer: FileWriter | None = None
-    rows = read = skipped = 0
+    made = read = skipped = late = 0
+    spans: list[Span] = []
+    judge = lateness_now(work.feed, work.delay)
     try:
         for part in work.reader.parts(batches):
-            made = work.made(part)
-            if writer is None and len(made):
+            rows, behind = on_time(part, judge)
+            results = work.made(rows)
+            if writer is None and len(results):
                 writer = result_file(work.result, work.options, path)
             if writer is not None:
-                writer.write(made)
-            rows, read, skipped = rows + len(made), read + len(part.rows), skipped + part.skipped
+                writer.write(results)
+            made, read, skipped, late = (
+                made + len(results),
+                read + len(part.rows),
+                skipped + part.skipped,
+                late + behind,
+            )
+            spans.append(Span.of(part.place, rows.instants))
         if writer is not None:
             writer.close()
             sync(path)
@@ -100,5 +125,6 @@ def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa
         if writer is not None:
             writer.abort()
         raise
-    said = {"file": [str(path) if writer is not None else None], "rows": [rows], "read": [read], "skipped": [skipped]}
-    return pa.record_batch(said, schema=WRITTEN)
+    file = str(path) if writer is not None else None
+    said = (file, made, read, skipped, late, json.dumps(spans))
+    return pa.record_batch([[value] for value in said], schema=WRITTEN)

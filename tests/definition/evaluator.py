@@ -3,7 +3,10 @@
 Follows sections 2 and 5 of `../shared/papers/stream-cql.md` and section 3 of `../shared/design.md`:
 
 - A run goes from the smallest to the largest instant of any element of any timed input; before it all
-  relations are empty, and no time passes after it.
+  relations are empty, and no time passes after it. A run that closes windows goes on to the smallest instant by which
+  each window with a slide has come to a multiple of it.
+- A log of a relation removes what is there: where the changes of an instant remove more of a row than there is, none
+  is left.
 - A relation at t is a function of the relations below it at t; a window at t of the elements of its stream up
   to t; the elements of a derived stream at t of its relation at t and at t - 1.
 - A stream is a sequence: a registered one in source order, sorted by instant; elements of a derived one at
@@ -77,13 +80,14 @@ def evaluate(
     functions: Mapping[str, Any] | None = None,
     *,
     every_tick: bool = False,
+    closes_windows: bool = False,
 ) -> Result:
     """Return what a bound query yields on finite inputs, given by name.
 
     The instants of a static relation do not matter. `functions` holds the code of user functions and
     aggregates (see `user_code`).
     """
-    run = _Run(root, data, functions or {}, every_tick)
+    run = _Run(root, data, functions or {}, every_tick, closes_windows)
     changes: dict[int, Bag] = {time: Counter() for time in run.instants(root)}
     if root.is_stream:
         for time, row in run.stream(root, ()):
@@ -104,7 +108,12 @@ class _Run:
     """A query over its inputs. All methods are functions of their arguments; results are remembered."""
 
     def __init__(
-        self, root: Rel, data: Mapping[str, Sequence[Element]], functions: Mapping[str, Any], every_tick: bool
+        self,
+        root: Rel,
+        data: Mapping[str, Sequence[Element]],
+        functions: Mapping[str, Any],
+        every_tick: bool,
+        closes_windows: bool,
     ) -> None:
         self.functions = functions
         self.every_tick = every_tick
@@ -121,6 +130,8 @@ class _Run:
             occurring += self._scan_instants(scan)
         # Without a clock everything happens at 0; with a clock but no element nothing ever happens.
         self.start, self.end = (min(occurring, default=1), max(occurring, default=0)) if timed else (0, 0)
+        if closes_windows and occurring:
+            self.end = max([self.end, *(-(-self.end // slide) * slide for slide in _slides(root))])
         self._remembered: dict[Any, Any] = {}
 
     def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
@@ -273,11 +284,15 @@ class _Run:
 
     def _contents(self, scan: bound.RelationScan, time: int) -> Iterable[Row]:
         bag: Bag = Counter()
+        if scan.domain is None:
+            bag.update(row for _, row, _ in self.elements[scan.name])
+            return bag.elements()
+        changes: dict[int, Bag] = {}
         for instant, row, sign in self.elements[scan.name]:
-            if scan.domain is None or instant <= time:
-                bag[row] += sign
-        if min(bag.values(), default=0) < 0:
-            raise ValueError(f"{scan.name} at {time}: a row is deleted that is not there")
+            changes.setdefault(instant, Counter())[row] += sign
+        for instant in sorted(changes):
+            if instant <= time:
+                bag = Counter({row: max(bag[row] + changes[instant][row], 0) for row in {*bag, *changes[instant]}})
         return bag.elements()
 
     def _join(self, rel: bound.Join, time: int, outer: Outer) -> Iterator[Row]:
@@ -465,6 +480,14 @@ def _sorted(rows: Iterable[Row], keys: Sequence[SortKey]) -> list[Row]:
         result.sort(key=lambda row: order(row[key.column]), reverse=key.descending)
         result.sort(key=lambda row: (row[key.column] is None) != key.nulls_first)
     return result
+
+
+def _slides(rel: Rel) -> Iterator[int]:
+    """Yield the slides of all windows of a query, those of its subqueries as well."""
+    if isinstance(rel, bound.Window) and isinstance(rel.spec, bound.RangeSpec) and rel.spec.slide:
+        yield rel.spec.slide
+    for below in bound.inputs(rel):
+        yield from _slides(below)
 
 
 def _numbered(rows: Iterable[Row], partition: Sequence[int]) -> Iterator[Row]:

@@ -30,6 +30,8 @@ def _read(plan: Plan, operator: op.Operator) -> Rel:
                 return bound.RelationScan(operator.table, fields, operator.time)
             assert operator.time is not None
             return bound.StreamScan(operator.table, fields, operator.time)
+        case op.Ledger():
+            return below[0]
         case op.Select():
             return bound.Filter(_kind(below[0], operator), bound.conjunction(list(operator.predicates)))
         case op.Project():

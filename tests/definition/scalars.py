@@ -25,7 +25,7 @@ DECIMAL is computed exactly and then rounded half up, once, to the type's scale.
 | `trim` | blanks only, no tabs |
 | `replace(s, '', x)` | s |
 | `split_part(s, by, n)` | `by` is plain text, '' does not split; '' beyond the last part, NULL for n = 0 |
-| `regexp_like`, | match anywhere; `\\d \\w \\s` are ASCII; |
+| `regexp_like`, | match anywhere, as in RE2: `\\d \\w \\s` are ASCII, `\\s` not `\\v`, `$` the end of the text; |
 | `regexp_extract` | '' without a match, without the group in the match, or for a number that no group has |
 | `overlap`, | words are separated by white space of ASCII (blank, tab, \\n, \\v, \\f, \\r); each counts once |
 | `inner_product` | `word:weight`, split at the last colon, or a word that weighs 1; a weight is what CAST takes |
@@ -214,8 +214,21 @@ def _total(doubles: Sequence[Value]) -> Value:
     return AGGREGATES["sum"]([(0.0,), *((double,) for double in doubles)], DOUBLE)
 
 
+_REGEX_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+_AS_IN_RE2 = {"$": r"\Z", r"\z": r"\Z", r"\s": r"[ \t\n\f\r]", r"\S": r"[^ \t\n\f\r]"}
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    """Return the first match of a regular expression of RE2, as far as Python has a word for it."""
+
+    def in_python(part: re.Match[str]) -> str:
+        return _AS_IN_RE2.get(part[0], part[0].replace(r"\s", r" \t\n\f\r") if part[0][0] == "[" else part[0])
+
+    return re.search(_REGEX_PART.sub(in_python, pattern), text, re.ASCII)
+
+
 def _regexp_extract(text: str, pattern: str, group: int = 1) -> str:
-    found = re.search(pattern, text, re.ASCII)
+    found = _search(pattern, text)
     if not found or not 0 <= group <= found.re.groups:
         return ""
     return found[group] or ""
@@ -362,7 +375,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "replace": lambda text, old, new: text.replace(old, new) if old else text,
     "concat": lambda *texts: "".join(texts),
     "split_part": _split_part,
-    "regexp_like": lambda text, pattern: re.search(pattern, text, re.ASCII) is not None,
+    "regexp_like": lambda text, pattern: _search(pattern, text) is not None,
     "regexp_extract": _regexp_extract,
     "overlap": lambda a, b: len(set(_words(a)) & set(_words(b))),
     "inner_product": _inner_product,
