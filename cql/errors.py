@@ -77,6 +77,7 @@ class Code(Enum):
     CHANGED_SOURCE = ("E509", "a file of a source that is gone or was changed before its rows were delivered, or after")
     OTHER_OWNER = ("E511", "a place of results that belongs to another run, or that somebody has removed")
     CANNOT_READ = ("E512", "a source that Spark cannot read as it is defined")
+    TOO_MUCH_MEMORY = ("E514", "a query that has to keep more than the memory that it may use")
     # What the program runs on
     MISSING = ("E701", "something that is needed to run is not there")
     VERSIONS = ("E702", "versions of Java, Python or Spark that do not go together")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from cql.errors import Code, fail, nearest, one_of
 from cql.intervals import BadInterval, TimeDomain, parse_interval
+from cql.sizes import parse_size
 from cql.source import NO_SPAN, Span
 
 
@@ -90,6 +91,11 @@ class Settings(BaseModel):
     weight: float = Field(
         1.0, ge=0, allow_inf_nan=False, description="what an answer of a query is worth beside those of other queries"
     )
+    max_memory: str = Field(
+        "2 GB",
+        description="how much memory the rows and sums that queries keep may take, on Spark those of each bucket; "
+        "a run that needs more ends and says which query does; off: as much as there is",
+    )
     max_latency: str = Field(
         "off",
         description="from which delay of answers on queries that ask for it shed, such as '5 seconds'; off: never",
@@ -105,6 +111,18 @@ class Settings(BaseModel):
         ):
             raise BadInterval("it is longer than nothing")
         return value
+
+    @field_validator("max_memory")
+    @classmethod
+    def _is_off_or_a_size(cls, value: str) -> str:
+        if value != "off":
+            parse_size(value)
+        return value
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """How many bytes what is kept may take; None if there is no bound."""
+        return None if self.max_memory == "off" else parse_size(self.max_memory)
 
     @property
     def idle_seconds(self) -> float | None:
@@ -151,6 +169,8 @@ class Settings(BaseModel):
         kind = cls.model_fields[name].annotation
         if kind in (int, float):
             return "a whole number" if kind is int else "a number"
+        if name == "max_memory":
+            return "off or a size"
         choices = getattr(kind, "__args__", None)
         if choices:
             return one_of([str(choice) for choice in choices])

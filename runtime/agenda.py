@@ -8,7 +8,7 @@ slots and digits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,14 @@ from runtime.chunks import Delta
 from runtime.rows import is_sorted, order_by
 
 MOST_RUNS = 32
+
+NEVER = 1 << 62
+LONG = 1 << 20
+"""How many rows that are put are kept before somebody asks for what is due, and how long runs become by merging."""
+
+Combine = Callable[[Ints, Columns], tuple[Ints, Columns]]
+"""Makes one row, where that can be, of several of one instant; rows are sorted by instant."""
+
 _WIDE = pa.int64()
 _NARROW = (pa.int8(), pa.int16(), pa.int32())
 
@@ -55,9 +63,17 @@ class _Run:
 
 
 class Agenda:
-    """Rows of columns by instant."""
+    """Rows of columns by instant.
 
-    def __init__(self) -> None:
+    If very many are put before any is due, those that `combine` makes one of are kept as one, `again` and again if few
+    of them became one at first.
+    """
+
+    def __init__(self, combine: Combine | None = None, again: bool = False) -> None:
+        self._combine = combine
+        self._again = again
+        self._most = 2 * LONG
+        """From how many rows on all of them are combined."""
         self._runs: list[_Run] = []
         self._inbox: list[tuple[Ints, Columns]] = []
         self._next_name = self._written = 0
@@ -69,18 +85,43 @@ class Agenda:
 
     @property
     def nbytes(self) -> int:
-        return sum(run.nbytes for run in self._runs)
+        coming: int = sum(new.nbytes + sum(column.nbytes for column in columns) for new, columns in self._inbox)
+        return sum(run.nbytes for run in self._runs) + coming
 
     def put(self, instants: Ints, columns: Sequence[pa.Array]) -> None:
         """Add rows, in any order of time."""
         if len(instants):
             self._inbox.append((instants, tuple(columns)))
+            if self._combine is not None and sum(len(new) for new, _ in self._inbox) > LONG:
+                self.settle()
 
     def settle(self) -> None:
         """Keep what was put; none of it is due."""
         inbox, self._inbox = self._inbox, []
         for instants, columns in inbox:
             self._keep(instants, columns, self.taken_until)
+
+    def cut(self, until: int, most: int) -> int:
+        """Return an instant, the latest up to a given one, before which no more than so many rows are to be taken.
+
+        If that many are at one instant, it is the one after that.
+        """
+        if len(self) <= most:
+            return until
+        if self._inbox:
+            self.settle()
+
+        def due(instant: int) -> int:
+            return sum(int(np.searchsorted(run.instants, instant)) - run.done for run in self._runs)
+
+        if due(until) <= most:
+            return until
+        low = min(int(run.instants[run.done]) for run in self._runs) + 1
+        high = until
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if due(middle) <= most else (low, middle - 1)
+        return low
 
     def take(self, until: int) -> tuple[Ints, Columns] | None:
         """Take all rows before an instant; None if there are none.
@@ -122,7 +163,9 @@ class Agenda:
         if len(later) < len(instants) or not in_order:
             instants, columns = instants[later], take(columns, later)
         self._add(instants, columns)
-        if len(self._runs) > MOST_RUNS:
+        if self._combine is not None and sum(map(len, self._runs)) > self._most:
+            self._combine_all(self._combine)
+        elif len(self._runs) > MOST_RUNS:
             self._merge()
 
     def rows(self) -> tuple[Ints, Columns] | None:
@@ -179,10 +222,24 @@ class Agenda:
         kept, merged = self._runs[: MOST_RUNS // 2], self._runs[MOST_RUNS // 2 :]
         if sum(len(run) for run in kept) < len(self) // 2:
             merged = list(self._runs)
-        instants, columns = _together(merged)
-        self._drop(merged)
+        last_long = max((at for at, run in enumerate(merged) if len(run) > LONG), default=-1)
+        merged = merged[last_long + 1 :]
+        if len(merged) > 1:
+            instants, columns = _together(merged)
+            self._drop(merged)
+            order = order_by(instants)
+            self._add(instants[order], take(columns, order))
+
+    def _combine_all(self, combine: Combine) -> None:
+        """Make one run of all; if few of them become one, that is tried again only where it costs little."""
+        before = sum(map(len, self._runs))
+        instants, columns = _together(self._runs)
+        self._drop(list(self._runs))
         order = order_by(instants)
-        self._add(instants[order], take(columns, order))
+        instants, columns = combine(instants[order], take(columns, order))
+        if len(instants):
+            self._add(instants, columns)
+        self._most = 2 * len(instants) + LONG if self._again or 4 * len(instants) < 3 * before else NEVER
 
 
 def _together(runs: Sequence[_Run]) -> tuple[Ints, Columns]:

@@ -12,7 +12,7 @@ its heartbeat, in ascending order, those of one instant in the stream's order. I
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,9 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Columns = tuple[pa.Array, ...]
+
+BLOCK_ROWS = 1 << 18
+"""How many rows an operator puts out at a time, as far as it can choose."""
 
 BEGINNING = -(2**63)
 FOREVER = 2**63 - 1
@@ -127,6 +130,15 @@ def concat_columns(parts: Sequence[Sequence[pa.Array]]) -> Columns:
     if len(parts) == 1:
         return tuple(parts[0])
     return tuple(pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True))
+
+
+def in_blocks(batch: ChangeBatch, since: int, block_rows: int) -> Iterator[ChangeBatch]:
+    """Yield the rows of a batch of a relation, so many at a time; all but the last under the heartbeat before."""
+    first = 0
+    while len(batch) - first > block_rows:
+        yield batch.slice(first, first + block_rows).with_until(since)
+        first += block_rows
+    yield batch.slice(first, len(batch))
 
 
 def concat(batches: Sequence[ChangeBatch]) -> ChangeBatch:

@@ -1,14 +1,16 @@
 """The executor: runs the operators of a plan on batches that are pushed into its sources.
 
 Operators are connected by queues and run one chunk at a time, in the order that a scheduling policy chooses. What
-comes out of a query, netted per instant, depends on what was pushed in and on nothing else: not on the policy, on
-the size of chunks, on sharing, or on how the input was cut into batches.
+follows from a chunk may be much more than the chunk: then it comes in pieces, and before the next one those above the
+operator work on the one that is there, so that no queue ever holds the whole. What comes out of a query, netted per
+instant, depends on what was pushed in and on nothing else: not on the policy, on the size of chunks and pieces, on
+sharing, or on how the input was cut into batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -17,10 +19,11 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
+from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, clock_of
 from runtime.failures import UserFunctionFailed
 from runtime.formats.rows import OnBadRow
+from runtime.keeping import Memory
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.choosing import counted_by
@@ -43,11 +46,11 @@ class Executor:
     """A plan at work.
 
     `functions` holds the code of user functions and aggregates by name. With `check`, every batch is checked for
-    breaking the rules of batches. A `clock` that is given is kept by the caller: then sources say themselves how far
-    they are; without one, `closes_windows` says whether time passes at the end until windows that have begun have
-    ended. `schedules` that are given are kept by the caller as well. What the operators of `taps` put out can be taken
-    as it is. `on_bad_row` is for logs that remove rows that are not there. It is one `bucket` of so many `buckets`,
-    which share the memory that joins may use.
+    breaking the rules of batches. What is kept may take `max_bytes`. A `clock` that is given is kept by the caller:
+    then sources say themselves how far they are; without one, `closes_windows` says whether time passes at the end
+    until windows that have begun have ended. `schedules` that are given are kept by the caller as well. What the
+    operators of `taps` put out can be taken as it is. `on_bad_row` is for logs that remove rows that are not there. It
+    is one `bucket` of so many `buckets`, which share the memory that joins may use.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Executor:
         *,
         policy: str = "chain",
         chunk_rows: int = CHUNK_ROWS,
+        block_rows: int = BLOCK_ROWS,
+        max_bytes: int | None = None,
         check: bool = False,
         clock: SourceClock | None = None,
         closes_windows: bool = False,
@@ -68,6 +73,7 @@ class Executor:
     ) -> None:
         self.plan = plan
         self._chunk_rows = chunk_rows
+        self._block_rows = block_rows
         self._check = check
         self._types = {each.id: tuple(arrow_type(c.type) for c in each.columns) for each in plan.operators}
         self._keeps_clock = clock is None
@@ -89,6 +95,7 @@ class Executor:
             self.choices.in_force,
             self._budgets,
             on_bad_row,
+            block_rows,
         )
         self._operators: dict[str, Operator] = {
             each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
@@ -105,6 +112,10 @@ class Executor:
         }
         self._readers = {each.producer: each.readers for each in plan.queues}
         self._waiting: dict[str, Ready] = {}
+        self._places = {each.id: at for at, each in enumerate(plan.operators)}
+        self._memory = None if max_bytes is None else Memory(plan, self._operators, self.stubs, max_bytes)
+        self._open: list[_Production] = []
+        """What operators have begun to put out, the one that is furthest along its path last."""
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
         self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
         self.statistics = Statistics(plan, self._queues.values())
@@ -114,6 +125,8 @@ class Executor:
             name: each for name, each in self._operators.items() if isinstance(each, Aggregate) and each.is_always_there
         }
         self._tapped: dict[str, list[ChangeBatch]] = {each: [] for each in taps}
+        self._untaken = 0
+        """How many rows were put out since the last pause."""
 
     # Input
 
@@ -178,14 +191,21 @@ class Executor:
             if aggregate.has_begun:
                 del self._asleep[name]
                 heartbeat = empty_batch(aggregate.input_types[0], aggregate.heartbeats[0])
-                self._put(name, aggregate.process(0, heartbeat), self._arrivals)
+                self._begin(name, 0, heartbeat, self._arrivals)
 
     # Work
 
     def run(self) -> None:
         """Process everything that waits."""
-        while self.step():
+        for _ in self.steps():
             pass
+
+    def steps(self) -> Iterator[None]:
+        """Process everything that waits, with a pause whenever a lot was put out that can be taken."""
+        while self.step():
+            if self._untaken >= self._block_rows:
+                self._untaken = 0
+                yield
         for operator in self._operators.values():
             operator.settle()
         self._measure_state()
@@ -198,25 +218,50 @@ class Executor:
                 schedule.forget_before(behind // schedule.length)
 
     def step(self) -> bool:
-        """Process one chunk; return False if there is nothing to do."""
-        if not self._waiting:
+        """Process one chunk, or put out the next piece of what follows from one; return False if all is done."""
+        waiting = self._waiting
+        if self._open:
+            above = self._open[-1].place
+            waiting = {reader: ready for reader, ready in waiting.items() if self._places[ready.operator] > above}
+            if not waiting:
+                self._go_on(self._open.pop())
+                return True
+        if not waiting:
             return False
-        readers = list(self._waiting)
-        reader = readers[self._scheduler.next(list(self._waiting.values()))]
-        arrival = self._waiting[reader].arrival
+        readers = list(waiting)
+        reader = readers[self._scheduler.next(list(waiting.values()))]
+        arrival = waiting[reader].arrival
         operator_id, port, queue = self._inputs[reader]
         batch = queue.pop(reader, self._chunk_rows)
         self._note_waiting(reader)
-        operator = self._operators[operator_id]
+        self._begin(operator_id, port, batch, arrival)
+        return True
+
+    def _begin(self, operator: str, port: int, batch: ChangeBatch, arrival: int) -> None:
+        """Let an operator process a batch."""
+        pieces = self._operators[operator].process(port, batch)
+        self._go_on(_Production(operator, self._places[operator], arrival, len(batch), pieces))
+
+    def _go_on(self, production: _Production) -> None:
+        """Put out the next piece, and compute the one after it, to know whether there is one."""
         started = perf_counter()
         try:
-            made = operator.process(port, batch)
+            piece = next(production.pieces) if production.next is None else production.next
+            production.next = next(production.pieces, None)
         except UserFunctionFailed as failure:
-            failure.operator = operator_id
+            failure.operator = production.operator
             raise
-        self.statistics.operators[operator_id].record(len(batch), len(made), perf_counter() - started)
-        self._put(operator_id, made, arrival)
-        return True
+        production.seconds += perf_counter() - started
+        production.made += len(piece)
+        if production.next is not None:
+            self._open.append(production)
+            self._open.sort(key=lambda each: each.place)
+        else:
+            work = self.statistics.operators[production.operator]
+            work.record(production.taken, production.made, production.seconds)
+        self._put(production.operator, piece, production.arrival)
+        if self._memory is not None:
+            self._memory.note(production.operator, production.taken + len(piece))
 
     def _put(self, producer: str, batch: ChangeBatch, arrival: int) -> None:
         """Pass on what an operator has put out."""
@@ -229,8 +274,10 @@ class Executor:
         self._heartbeats[producer] = batch.until
         if producer in self._tapped:
             self._tapped[producer].append(batch)
+            self._untaken += len(batch)
         node = self.plan.by_id[producer]
         if isinstance(node, op.Output):
+            self._untaken += len(batch)
             self._results[node.query].add(batch)
         elif producer in self._queues:
             self._queues[producer].put(batch, arrival)
@@ -267,6 +314,10 @@ class Executor:
         """Return for each query the instant before which all of its results have been put out."""
         return {query: results.until for query, results in self._results.items()}
 
+    def complete_before(self, operator: str) -> int:
+        """Return the instant before which an operator has put out everything."""
+        return self._heartbeats[operator]
+
     def take_tapped(self, operator: str) -> list[ChangeBatch]:
         """Take what a tapped operator has put out since the last time."""
         batches, self._tapped[operator] = self._tapped[operator], []
@@ -289,7 +340,7 @@ class Executor:
 
     def position(self) -> dict[str, Any]:
         """Return how far everything has come, as JSON has it; nothing may be waiting in queues."""
-        assert not self._waiting, "a position is that of an executor that has processed everything"
+        assert not self._waiting and not self._open, "a position is that of an executor that has processed everything"
         return {
             "clock": self.clock.position(),
             "heartbeats": dict(self._heartbeats),
@@ -369,6 +420,20 @@ class Executor:
                 rows = max(stub.seen - stub.store.base, 0)
                 share = stub.store.nbytes * rows // max(len(stub.store), 1)
                 self.statistics.synopses[synopsis.id].record(rows, share)
+
+
+@dataclass(slots=True)
+class _Production:
+    """What an operator puts out for a batch of so many rows, piece by piece; `next` is the one that comes next."""
+
+    operator: str
+    place: int
+    arrival: int
+    taken: int
+    pieces: Iterator[ChangeBatch]
+    next: ChangeBatch | None = None
+    made: int = 0
+    seconds: float = 0.0
 
 
 class _Results:

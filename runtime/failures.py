@@ -11,6 +11,7 @@ from typing import Any
 from cql import bound
 from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, Diagnostic, fail
+from cql.sizes import size_text
 from cql.source import NO_SPAN, Span
 from planner.plan import Plan
 
@@ -64,6 +65,29 @@ class RemovalFailed(CqlError):
         """Return the error with the place where the table is defined."""
         place = places.get(("table", self.table.casefold()), NO_SPAN)
         return CqlError([replace(each, span=place) for each in self.diagnostics])
+
+
+class MemoryExceeded(Exception):
+    """What queries keep takes more memory than it may; it ends the run. `operator` has most of it."""
+
+    def __init__(self, operator: str, own: int, used: int, limit: int) -> None:
+        super().__init__(operator, own, used, limit)
+        self.operator, self.own, self.used, self.limit = operator, own, used, limit
+
+
+def too_much_memory(failure: MemoryExceeded, plan: Plan, places: Places = NOWHERE) -> CqlError:
+    """Return the error that names the queries and the operator that keep too much."""
+    names = [query for query in plan.queries if failure.operator in plan.part(query).ids]
+    place = places.get(("query", names[0].casefold()), NO_SPAN) if names else NO_SPAN
+    who = f"{'query' if len(names) == 1 else 'queries'} {', '.join(names)}"
+    own, used = (f"{size / 2**20:,.0f} MB" for size in (failure.own, failure.used))
+    return fail(
+        Code.TOO_MUCH_MEMORY,
+        f"{who}: what is kept takes {used}, {own} of it for {failure.operator}, "
+        f"and {size_text(failure.limit)} is the most",
+        place,
+        hint="count or group what is joined, shorten the windows, or SET max_memory to more",
+    )
 
 
 def callers(queries: Sequence[QueryDef]) -> dict[str, list[str]]:

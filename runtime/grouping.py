@@ -57,7 +57,7 @@ class TimedGroups:
 
     def __init__(self, key_types: Sequence[pa.DataType], remembered_types: Sequence[pa.DataType] = ()) -> None:
         self.table = SlotTable(key_types, remembered_types)
-        self.agenda = Agenda()
+        self.agenda = Agenda(_by_cell, again=True)
         self._used_after_sweep = 0
 
     @property
@@ -151,6 +151,16 @@ class TimedGroups:
 
     def _schedule(self, instants: Ints, slots: Ints, lanes: Sequence[Ints]) -> None:
         self.agenda.put(instants, [pa.array(slots), *(pa.array(lane) for lane in lanes)])
+
+
+def _by_cell(instants: Ints, columns: Columns) -> tuple[Ints, Columns]:
+    """Return entries in the order of time, of which those of one cell are added up."""
+    slots, *lanes = (np.asarray(column) for column in columns)
+    order = order_by(instants, slots)
+    slots, instants = slots[order], instants[order]
+    starts = np.flatnonzero(changes(instants) | changes(slots))
+    summed = (pa.array(np.add.reduceat(lane[order], starts)) for lane in lanes)
+    return instants[starts], (pa.array(slots[starts]), *summed)
 
 
 def _running(change: Ints, first: Mask, base: Ints) -> Ints:

@@ -9,6 +9,7 @@ are missing, what is found may have another code and is to be compared. A row ma
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,12 @@ from runtime.rows import Codes, expand_ranges
 
 GROWTH = 3
 _LONG_STRETCH = 16
+
+ALL = 1 << 62
+"""More pairs than there ever are."""
+
+NOTHING: tuple[Ints, Ints, int] = (np.empty(0, np.int64), np.empty(0, np.int64), 0)
+"""No pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +115,28 @@ class CodeRuns:
 
         With bounds, entries outside the positions from `low` up to `high` may be left out.
         """
+        owner, positions, _ = next(self.find_some(codes, low, high, ALL), NOTHING)
+        return owner, positions
+
+    def find_some(
+        self, codes: Codes, low: Ints | None, high: Ints | None, most: int
+    ) -> Iterator[tuple[Ints, Ints, int]]:
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then.
+
+        Where that takes several pieces, codes are done in the order in which they are given.
+        """
+        runs = list(self._runs)
+        if not runs:
+            return iter(())
         order = _by_code(codes)
         sorted_codes = codes[order]
         bounds = None if low is None or high is None else (low[order], high[order])
-        owners, positions = [], []
-        for run in self._runs:
-            owner, at = expand_ranges(*_stretches(run, sorted_codes, bounds))
-            entries = run.entries[at]
-            same = (entries ^ sorted_codes[owner]) >> np.uint64(run.bits) == 0
-            owners.append(owner[same])
-            positions.append(run.positions_at(entries[same]))
-        if not owners:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return order[np.concatenate(owners)], np.concatenate(positions)
+        stretches = [_stretches(run, sorted_codes, bounds) for run in runs]
+        if sum(int(count.sum()) for _, count in stretches) > most:
+            given = [(_ordered(first, order), _ordered(count, order)) for first, count in stretches]
+            return _in_pieces(runs, codes, given, most)
+        owner, positions = _pairs(runs, sorted_codes, stretches)
+        return iter(((order[owner], positions, len(codes)),))
 
     def counts(self, codes: Codes, low: Ints, high: Ints) -> Ints:
         """Return how many entries have to be looked at to find those of each code within bounds."""
@@ -139,6 +155,49 @@ def _by_code(codes: Codes) -> Ints:
     packed = ((codes >> shift) << shift) | np.arange(len(codes), dtype=np.uint64)
     packed.sort()
     return (packed & np.uint64((1 << int(shift)) - 1)).astype(np.int64)
+
+
+def _pairs(runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return which code each entry of some stretches has, and its position, without those that have another one."""
+    owners, positions = [], []
+    for run, stretch in zip(runs, stretches, strict=True):
+        owner, at = expand_ranges(*stretch)
+        entries = run.entries[at]
+        same = (entries ^ codes[owner]) >> np.uint64(run.bits) == 0
+        owners.append(owner[same])
+        positions.append(run.positions_at(entries[same]))
+    return np.concatenate(owners), np.concatenate(positions)
+
+
+def _in_pieces(
+    runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]], most: int
+) -> Iterator[tuple[Ints, Ints, int]]:
+    for begin, end in pieces(np.sum([count for _, count in stretches], axis=0), most):
+        part = [(first[begin:end], count[begin:end]) for first, count in stretches]
+        owner, positions = _pairs(runs, codes[begin:end], part)
+        yield owner + begin, positions, end
+
+
+def _ordered(values: Ints, order: Ints) -> Ints:
+    """Return values that are in some order in the one that they were given in."""
+    found = np.empty_like(values)
+    found[order] = values
+    return found
+
+
+def pieces(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
+    """Yield stretches of things of some sizes that are of limited size together, each of one thing at least.
+
+    >>> list(pieces(np.array([3, 3, 9, 1]), 6))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    through = np.cumsum(sizes)
+    begin = 0
+    while begin < len(sizes):
+        before = through[begin] - sizes[begin]
+        end = max(int(np.searchsorted(through, before + most, side="right")), begin + 1)
+        yield begin, end
+        begin = end
 
 
 def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:

@@ -30,7 +30,17 @@ from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.batch import BEGINNING, ChangeBatch, concat_columns
 from runtime.executor import Executor
-from runtime.failures import NOWHERE, Places, RemovalFailed, UserFunctionFailed, callers, explained, placed
+from runtime.failures import (
+    NOWHERE,
+    MemoryExceeded,
+    Places,
+    RemovalFailed,
+    UserFunctionFailed,
+    callers,
+    explained,
+    placed,
+    too_much_memory,
+)
 from runtime.formats import Rows, SourceReader, Writer, open_sink, open_source
 from runtime.formats.keeping import Kept
 from runtime.formats.sinks import Output
@@ -165,13 +175,18 @@ class _Part:
     def advance(self) -> None:
         """Compute everything that can be computed, and write what is complete."""
         started = perf_counter()
-        self.executor.run()
-        for feed in self.feeds:
-            feed.count()
-        made = {query: self.executor.take(query) for query in self.writers}
-        for query, batch in made.items():
-            self.writers[query].write(batch)
-        self._note({query: len(batch) for query, batch in made.items()}, perf_counter() - started)
+        made = dict.fromkeys(self.writers, 0)
+        for _ in self.executor.steps():
+            self._write(made)
+        self._write(made)
+        self._note(made, perf_counter() - started)
+
+    def _write(self, made: dict[str, int]) -> None:
+        """Write what is complete, and count it."""
+        for query, writer in self.writers.items():
+            batch = self.executor.take(query)
+            writer.write(batch)
+            made[query] += len(batch)
 
     def _note(self, made: Mapping[str, int], seconds: float) -> None:
         """Remember a round in which something happened."""
@@ -280,10 +295,12 @@ class LocalRun:
         functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
         policy = catalog.settings.scheduler
         plans = [combine(part) for part in by_clock(compiled)]
-        closes = catalog.settings.end == "close"
-        on_bad_row = catalog.settings.on_bad_row
+        settings = catalog.settings
+        closes, most, on_bad_row = settings.end == "close", settings.memory_bytes, settings.on_bad_row
         self._parts = [
-            _Part(Executor(plan, functions, policy=policy, closes_windows=closes, on_bad_row=on_bad_row))
+            _Part(
+                Executor(plan, functions, policy=policy, closes_windows=closes, max_bytes=most, on_bad_row=on_bad_row)
+            )
             for plan in plans
         ]
         self._feeds = self._opened_feeds()
@@ -529,7 +546,8 @@ class LocalRun:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turn a failure of the user's code into an error that names the queries that call it; place that of a log."""
+        """Turn a failure of the user's code, or too much to keep, into an error that names the queries; place that of
+        a log."""
         try:
             yield
         except RemovalFailed as failure:
@@ -539,6 +557,9 @@ class LocalRun:
             plans = (part.executor.plan for part in self._parts)
             plan = next((plan for plan in plans if failure.operator in plan.by_id), None)
             raise explained(failure, users, plan, self._places) from failure.cause
+        except MemoryExceeded as failure:
+            plan = next(part.executor.plan for part in self._parts if failure.operator in part.executor.plan.by_id)
+            raise too_much_memory(failure, plan, self._places) from None
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from runtime.batch import Ints, Mask
+from runtime.indexes import pieces
 from runtime.marks import Marks
 from runtime.rows import Codes, changes, expand_ranges
 from runtime.stores import Entries, Store
@@ -172,30 +173,34 @@ def _shared(look: Look, owner: Ints, positions: Ints, least: int) -> Pairs:
     return owner, key - begin[owner] + look.first[owner]
 
 
-def pairs_found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
+def pairs_found(looks: Iterable[Look], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
     """Yield what rows look at, in pieces of limited size, as far as an index does not rule it out."""
-    pieces: list[Pairs] = []
+    found: list[Pairs] = []
     size = 0
-    for owner, positions in _found(looks, lookup):
-        if pieces and size + len(owner) > MOST_CANDIDATES:
-            yield _together(pieces)
-            pieces, size = [], 0
-        pieces.append((owner, positions))
+    for owner, positions in _found(looks, lookup, most):
+        if found and size + len(owner) > most:
+            yield _together(found)
+            found, size = [], 0
+        if len(owner) > most:
+            for at in range(0, len(owner), most):
+                yield owner[at : at + most], positions[at : at + most]
+            continue
+        found.append((owner, positions))
         size += len(owner)
-    if pieces:
-        yield _together(pieces)
+    if found:
+        yield _together(found)
 
 
-def _together(pieces: list[Pairs]) -> Pairs:
-    owners, positions = zip(*pieces, strict=True)
+def _together(found: list[Pairs]) -> Pairs:
+    owners, positions = zip(*found, strict=True)
     return np.concatenate(owners), np.concatenate(positions)
 
 
-def _found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
+def _found(looks: Iterable[Look], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
     for look in looks:
         sizes = look.sizes()
         if lookup is None or not len(sizes) or sizes.max() < _FEWEST:
-            yield from _all_pairs(look, np.arange(len(sizes)), sizes)
+            yield from _all_pairs(look, np.arange(len(sizes)), sizes, most)
             continue
         marks = lookup.marks(int(sizes.sum()))
         counts = lookup.counts(look)
@@ -203,25 +208,15 @@ def _found(looks: Iterable[Look], lookup: Lookup | None) -> Iterator[Pairs]:
         by_marks = np.inf if marks is None else WORD_COST * marks.words * sizes + tests
         scan = np.minimum(by_marks, PAIR_COST * sizes)
         indexed = ENTRY_COST * counts + tests < scan
-        for piece in _pieces(np.flatnonzero(indexed), counts):
-            yield lookup.pairs(look.part(piece))
+        by_index = np.flatnonzero(indexed)
+        for begin, end in pieces(counts[by_index], most):
+            yield lookup.pairs(look.part(by_index[begin:end]))
         marked = ~indexed & (by_marks <= scan)
         if marks is not None:
             yield from lookup.scanned(marks, look.part(np.flatnonzero(marked)))
-        yield from _all_pairs(look, np.flatnonzero(~indexed & ~marked), sizes)
+        yield from _all_pairs(look, np.flatnonzero(~indexed & ~marked), sizes, most)
 
 
-def _all_pairs(look: Look, rows: Ints, sizes: Ints) -> Iterator[Pairs]:
-    for piece in _pieces(rows, sizes):
-        yield look.part(piece).pairs()
-
-
-def _pieces(rows: Ints, sizes: Ints) -> Iterator[Ints]:
-    """Yield some rows in pieces of limited size, each of one row at least."""
-    through = np.cumsum(sizes[rows])
-    start = 0
-    while start < len(rows):
-        before = through[start] - sizes[rows[start]]
-        end = max(int(np.searchsorted(through, before + MOST_CANDIDATES, side="right")), start + 1)
-        yield rows[start:end]
-        start = end
+def _all_pairs(look: Look, rows: Ints, sizes: Ints, most: int) -> Iterator[Pairs]:
+    for begin, end in pieces(sizes[rows], most):
+        yield look.part(rows[begin:end]).pairs()

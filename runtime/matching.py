@@ -7,20 +7,36 @@ when the later of its rows comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from runtime.batch import ChangeBatch, Columns, Ints, Mask, concat_columns, take
+from runtime.batch import (
+    BLOCK_ROWS,
+    FOREVER,
+    ChangeBatch,
+    Columns,
+    Ints,
+    Mask,
+    concat_columns,
+    empty_batch,
+    in_blocks,
+    take,
+)
 from runtime.looking import MOST_CANDIDATES, Look, Lookup, Pairs, pairs_found
 from runtime.narrowing import Narrowing
 from runtime.rows import Codes, equal_rows, row_codes, valid_rows
 from runtime.stores import KeysOf, Stub, by_keys
 
 Holds = Callable[[Columns, int], Mask]
+
+Candidates = tuple[Ints, Ints, int]
+"""Which partial matches, the positions of rows that may match them, and of how many of the former, the first ones,
+there are no more then."""
 
 _UNUSED = pa.nulls(0)
 """Stands for a column that nobody looks at."""
@@ -58,62 +74,84 @@ class Matches:
     weight: Ints | None
     positions: Ints | None = None
     """Where the rows of the last of the other inputs are in their store, if there is one other input only."""
+    bound: int = FOREVER
+    """Before which instant no other matches start that are found after these."""
 
 
 class Matcher:
     """Finds the matches of new rows of one input with the rows of all others.
 
-    Without keys there are two inputs; if there is a `narrowing`, it says what can match.
+    Without keys there are two inputs; if there is a `narrowing`, it says what can match. Candidates are looked at in
+    pieces of about `block_rows`, without keys more if most of them do not match.
     """
 
-    def __init__(self, sides: Sequence[Side], residual: Residual | None, narrowing: Narrowing | None = None) -> None:
+    def __init__(
+        self,
+        sides: Sequence[Side],
+        residual: Residual | None,
+        narrowing: Narrowing | None = None,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
         self.sides = sides
         self.residual = residual
         self.narrowing = narrowing
+        self.block_rows = block_rows
         if narrowing is not None:
             for side, name, entries_of in zip(sides, narrowing.names, narrowing.stored, strict=True):
                 side.stub.store.index(name, entries_of)
 
-    def matches(self, port: int, batch: ChangeBatch) -> list[Matches]:
-        """Return what new rows of an input match, in pieces of limited size."""
+    def matches(self, port: int, batch: ChangeBatch) -> Iterator[Matches]:
+        """Yield what new rows of an input match, in pieces of limited size.
+
+        Meanwhile others may work on the same stores: nothing is forgotten there until all is found.
+        """
         side = self.sides[port]
         if not len(batch):
-            return []
+            return
         rows = np.arange(len(batch))
-        if side.keys_of is None:
-            return self._all_matches(port, batch, rows, None, ())
-        keys = side.keys_of(batch.columns, len(batch))
-        valid = valid_rows(keys)
-        if valid is not None:
-            rows = np.flatnonzero(valid)
-            keys = take(keys, rows)
-        return self._all_matches(port, batch, rows, row_codes(keys, len(rows)).codes, keys)
-
-    def _all_matches(
-        self, port: int, batch: ChangeBatch, rows: Ints, codes: Codes | None, keys: Columns
-    ) -> list[Matches]:
+        codes: Codes | None = None
+        keys: Columns = ()
+        if side.keys_of is not None:
+            keys = side.keys_of(batch.columns, len(batch))
+            valid = valid_rows(keys)
+            if valid is not None:
+                rows = np.flatnonzero(valid)
+                keys = take(keys, rows)
+            codes = row_codes(keys, len(rows)).codes
         weight = None if batch.weight is None else batch.weight[rows]
         part = Matches(rows, (), batch.start[rows], batch.ends[rows], weight)
-        found = self._with_others(port, batch, part, codes, keys, np.arange(len(rows)))
-        return [each for each in found if len(each.owner)]
+        with ExitStack() as stack:
+            for each in self.sides:
+                stack.enter_context(each.stub.store.held())
+            yield from self._with_others(port, batch, part, codes, keys, np.arange(len(rows)))
 
     def _with_others(
         self, port: int, batch: ChangeBatch, part: Matches, codes: Codes | None, keys: Columns, at_key: Ints
     ) -> Iterator[Matches]:
         """Yield partial matches extended by rows of the inputs that they lack; `at_key` is where their keys are."""
         at = len(part.columns)
+        is_first = at == (1 if port == 0 else 0)
         if at == len(self.sides):
-            yield self._whole(port, batch, part, codes is None)
+            whole = self._whole(port, batch, part, codes is None)
+            if len(whole.owner):
+                yield whole
         elif at == port:
             part = replace(part, columns=(*part.columns, ()))
             yield from self._with_others(port, batch, part, codes, keys, at_key)
         else:
             side = self.sides[at]
             own_keys = None if codes is None else take(keys, at_key)
-            for owner, positions in self.candidates(port, batch, side, part, None if codes is None else codes[at_key]):
+            is_last = at + 1 == len(self.sides) or at + 2 == len(self.sides) == port + 1
+            starts = _SmallestFrom(part.start)
+            before = 0
+            wanted = None if codes is None else codes[at_key]
+            for owner, positions, done in self.candidates(port, batch, side, part, wanted):
                 if codes is None:
                     owner, positions = self._satisfying(port, batch, part, owner, positions)
                 more, chosen = _joined(part, side, owner, positions, own_keys)
+                if is_first:
+                    more = replace(more, bound=starts.at(done if is_last else before))
+                    before = done
                 yield from self._with_others(port, batch, more, codes, keys, at_key[chosen])
 
     def _whole(self, port: int, batch: ChangeBatch, part: Matches, is_tested: bool) -> Matches:
@@ -150,12 +188,19 @@ class Matcher:
 
     def candidates(
         self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
-    ) -> Iterator[Pairs]:
-        """Yield pairs of partial matches and rows of one more input that may match: which, and their positions."""
-        if codes is None:
-            yield from pairs_found(self.looks(port, side, part), self._lookup(port, batch, side))
-        else:
-            yield side.stub.find(side.index, codes, part.start, part.end)
+    ) -> Iterator[Candidates]:
+        """Yield pairs of partial matches and rows of one more input that may match."""
+        if codes is not None:
+            yield from side.stub.find_some(side.index, codes, part.start, part.end, self.block_rows)
+            return
+        lookup = self._lookup(port, batch, side)
+        most = self.block_rows if self.residual is None else max(self.block_rows, MOST_CANDIDATES)
+        for owner, positions in pairs_found(self.looks(port, side, part), lookup, most):
+            is_in_order = lookup is None and self.looks_in_order
+            yield owner, positions, int(owner[-1]) if is_in_order and len(owner) else 0
+
+    looks_in_order = True
+    """Whether what rows look at comes in the order of the rows."""
 
     def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
         """Yield which rows of the other input may be there at the same time, if there are no keys."""
@@ -190,7 +235,7 @@ def _joined(part: Matches, side: Side, owner: Ints, positions: Ints, keys: Colum
     if part.weight is not None:
         weight = part.weight[owner] if weight is None else weight * part.weight[owner]
     before = tuple(take(columns, owner) for columns in part.columns)
-    return Matches(part.owner[owner], (*before, rows), start, end, weight, positions), owner
+    return Matches(part.owner[owner], (*before, rows), start, end, weight, positions, part.bound), owner
 
 
 def _everything(part: Matches, stub: Stub) -> Iterator[Look]:
@@ -223,13 +268,45 @@ def _chosen(part: Matches, at: Ints) -> Matches:
         part.end[at],
         None if part.weight is None else part.weight[at],
         None if part.positions is None else part.positions[at],
+        part.bound,
     )
 
 
-def pairs_batch(parts: Sequence[Matches], until: int) -> ChangeBatch | None:
-    """Return matches as rows of all inputs side by side; None if there are none."""
-    if not parts:
-        return None
+class _SmallestFrom:
+    """The smallest of some instants from one of them on."""
+
+    def __init__(self, instants: Ints) -> None:
+        self._instants = instants
+        self._smallest: Ints | None = None
+
+    def at(self, place: int) -> int:
+        """Return the smallest instant from a place on; FOREVER behind the last."""
+        if place >= len(self._instants):
+            return FOREVER
+        if self._smallest is None:
+            self._smallest = np.minimum.accumulate(self._instants[::-1])[::-1]
+        return int(self._smallest[place])
+
+
+def pairs_in_blocks(
+    found: Iterable[Matches], types: Sequence[pa.DataType], since: int, until: int, block_rows: int
+) -> Iterator[ChangeBatch]:
+    """Yield matches as rows of all inputs side by side, as many at a time as there may be.
+
+    Heartbeats go from that before them to that after them, as far as is known.
+    """
+    parts: list[Matches] = []
+    for part in found:
+        if parts and sum(len(each.owner) for each in parts) + len(part.owner) > block_rows:
+            bound = max(since, min(parts[-1].bound, until))
+            yield from in_blocks(pairs_batch(parts, bound), since, block_rows)
+            since, parts = bound, []
+        parts.append(part)
+    yield from in_blocks(pairs_batch(parts, until) if parts else empty_batch(types, until), since, block_rows)
+
+
+def pairs_batch(parts: Sequence[Matches], until: int) -> ChangeBatch:
+    """Return matches as rows of all inputs side by side."""
     return ChangeBatch(
         concat_columns([sum(part.columns, ()) for part in parts]),
         np.concatenate([part.start for part in parts]),

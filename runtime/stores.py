@@ -11,7 +11,8 @@ taken back by rows of negative weight, the store is rewritten when half of it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from cql.bound import RangeSpec
 from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, take
 from runtime.chunks import Delta
 from runtime.growing import GrowingInts
-from runtime.indexes import CodeRuns
+from runtime.indexes import ALL, NOTHING, CodeRuns
 from runtime.lifetimes import earlier, range_lifetime
 from runtime.marks import StoredMarks
 from runtime.rows import Codes, distinct_rows, remaining, row_codes, valid_rows
@@ -136,6 +137,7 @@ class Store:
         self._indexes: dict[str, _StoreIndex] = {}
         self._rows_at_rewrite = 0
         self._column_bytes = 0
+        self._held = 0
 
     def __len__(self) -> int:
         return self.length - self.base
@@ -208,11 +210,15 @@ class Store:
 
     def find(self, index: str, codes: Codes, low: Ints | None, high: Ints | None) -> tuple[Ints, Ints]:
         """Return pairs (which of the codes, position of a row that may have it), perhaps within bounds."""
-        owner, positions = self._extended(index).find(codes, low, high)
-        if self.base:
-            kept = positions >= self.base
-            owner, positions = owner[kept], positions[kept]
+        owner, positions, _ = next(self.find_some(index, codes, low, high, ALL), NOTHING)
         return owner, positions
+
+    def find_some(
+        self, index: str, codes: Codes, low: Ints | None, high: Ints | None, most: int
+    ) -> Iterator[tuple[Ints, Ints, int]]:
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then."""
+        found = self._extended(index).find_some(codes, low, high, most)
+        return found if not self.base else _of_positions(found, self.base, FOREVER)
 
     def counts(self, index: str, codes: Codes, low: Ints, high: Ints) -> Ints:
         """Return how many entries of an index have to be looked at to find the rows of each code within bounds."""
@@ -233,8 +239,19 @@ class Store:
 
     # Forgetting
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Forget nothing, so that positions keep their rows, while somebody reads piece by piece."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
     def trim(self) -> None:
         """Forget what no stub needs."""
+        if self._held:
+            return
         droppable = 0
         while droppable < len(self._parts) and all(stub.is_past(self._parts[droppable]) for stub in self._stubs):
             droppable += 1
@@ -423,12 +440,16 @@ class Stub:
 
         Rows that are not there at any time between a code's start and end may be left out.
         """
-        low, high = self.rule.bounds(self.store, self.told, start, end)
-        owner, positions = self.store.find(index, codes, low, high)
-        if self.seen < self.store.length:
-            shown = positions < self.seen
-            owner, positions = owner[shown], positions[shown]
+        owner, positions, _ = next(self.find_some(index, codes, start, end, ALL), NOTHING)
         return owner, positions
+
+    def find_some(
+        self, index: str, codes: Codes, start: Ints, end: Ints, most: int
+    ) -> Iterator[tuple[Ints, Ints, int]]:
+        """Return the same pairs, about so many at a time or those of one code, and how many codes are done then."""
+        low, high = self.rule.bounds(self.store, self.told, start, end)
+        found = self.store.find_some(index, codes, low, high, most)
+        return found if self.seen == self.store.length else _of_positions(found, 0, self.seen)
 
     def weights(self, positions: Ints) -> Ints | None:
         """Return the weights of rows; None if all are 1."""
@@ -466,6 +487,13 @@ def _consolidated(
     left = remaining(number, weight, total)
     kept = np.flatnonzero(left)
     return take(columns, kept), begun[kept], end[kept], left[kept]
+
+
+def _of_positions(found: Iterable[tuple[Ints, Ints, int]], first: int, last: int) -> Iterator[tuple[Ints, Ints, int]]:
+    """Yield the pairs of positions from a first to before a last one."""
+    for owner, positions, done in found:
+        kept = (positions >= first) & (positions < last)
+        yield owner[kept], positions[kept], done
 
 
 def _one_chunk(array: pa.ChunkedArray) -> pa.Array:

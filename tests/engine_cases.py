@@ -28,7 +28,7 @@ from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
 from runtime import looking, rows
-from runtime.batch import BEGINNING, ChangeBatch
+from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch
 from runtime.executor import Executor
 from runtime.formats.rows import Rows
 from runtime.inputs import InputManager
@@ -93,18 +93,20 @@ class Setup:
     chunk_rows: int
     batch_rows: tuple[int, ...]
     limits: str
+    block_rows: int = BLOCK_ROWS
 
     def executor(self, case: Case) -> Executor:
         """Return an executor for a case at which nothing has arrived."""
         plan = case.shared if self.share else case.unshared
+        rows = {"chunk_rows": self.chunk_rows, "block_rows": self.block_rows}
         return Executor(
             plan,
             case.functions,
             policy=self.policy,
-            chunk_rows=self.chunk_rows,
             check=True,
             closes_windows=case.closes,
             on_bad_row="skip",
+            **rows,
         )
 
     def tidiness(self) -> AbstractContextManager[None]:
@@ -122,13 +124,14 @@ def random_setup(rng: Random, case: Case) -> Setup:
         chunk_rows=rng.choice((20, 65_536) if many else (1, 5, 65_536, 65_536)),
         batch_rows=rng.choice(((10, 30), (40, 80), (1000,)) if many else ((1, 2, 3, 100), (2, 5), (100,))),
         limits=rng.choice(("usual", "small", "small", "clashing")),
+        block_rows=rng.choice((20, BLOCK_ROWS) if many else (1, 2, 5, BLOCK_ROWS)),
     )
 
 
 # ------------------------------------------------------------------------------------------------------- small limits
 
 SMALL = {
-    "runtime.agenda": {"MOST_RUNS": 2},
+    "runtime.agenda": {"MOST_RUNS": 2, "LONG": 3},
     "runtime.slots": {"_FEWEST": 1, "MOST_CHUNKS": 2},
     "runtime.grouping": {"_FEWEST": 1},
     "runtime.stores": {"_FEWEST": 1, "MOST_PARTS": 2},

@@ -116,6 +116,11 @@ FIXES = {
         "Of each query the last million rows of changes are kept in memory. Read them while they come, ask for "
         "`query.dataframe()` before the engine starts, or keep more: `cql.Engine(keep=10_000_000)`."
     ),
+    Code.TOO_MUCH_MEMORY: (
+        "The message says which query keeps how much, and for which operator of `cql explain`. A result that is a "
+        "relation keeps all rows that are to be taken back, so a join of long windows without a selective condition "
+        "keeps each of its pairs. Count or group them, shorten the windows, or allow more: `SET max_memory = '8 GB'`."
+    ),
     Code.OTHER_CHECKPOINT: (
         "Start from a new checkpoint, or stop the network that uses this one. A checkpoint of other queries can be "
         "adopted: `cql run --adopt` lets those that are the same go on, and the others begin anew."
@@ -168,6 +173,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         (Code.MISSING, Code.VERSIONS, Code.NOT_STARTED, Code.TOO_SLOW, Code.PROCESS_ENDED), "tests of starting Spark"
     ),
+    Code.TOO_MUCH_MEMORY: "tests of the engine",
     Code.NOT_AVAILABLE: "tests of formats",
 }
 """The codes that checking a script cannot bring about, and where they are tested."""

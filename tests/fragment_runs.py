@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -19,8 +21,8 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import BEGINNING
-from runtime.fragments import combining
+from runtime.batch import BEGINNING, BLOCK_ROWS
+from runtime.fragments import combining, overflow
 from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout, level_of
 from runtime.fragments.packing import (
@@ -57,6 +59,8 @@ class Cluster:
         self._workers: dict[Place, Worker] = {}
         self._chunks: dict[Place, dict[str, bytes]] = defaultdict(dict)
         self._positions: dict[Place, dict[str, Any]] = {}
+        self._block_rows = rng.choice((1, 3, BLOCK_ROWS, BLOCK_ROWS))
+        self._overflow = TemporaryDirectory() if rng.random() < 0.2 else None
 
     def go_on_from(self, other: Cluster) -> None:
         """Take over what the workers of a cluster have saved."""
@@ -75,7 +79,7 @@ class Cluster:
                 passed_on += self._process(place, own)
             pieces = passed_on
         assert all(piece.fragment == RESULTS for piece in pieces), "a piece was not delivered"
-        return list(pieces)
+        return [piece._replace(blob=overflow.kept_elsewhere(piece.blob)) for piece in pieces]
 
     def states(self) -> dict[Place, tuple[dict[str, bytes], dict[str, Any]]]:
         """Return the chunks and the position that each bucket has saved."""
@@ -83,7 +87,8 @@ class Cluster:
 
     def _process(self, place: Place, pieces: list[Piece]) -> list[Piece]:
         worker = self._workers.get(place) or self._made_worker(place)
-        sent = worker.process(pieces)
+        with patch.object(overflow, "MOST_BYTES", 500):
+            sent = worker.process(pieces)
         delta = save_worker(worker)
         for name in delta.drop:
             self._chunks[place].pop(name, None)
@@ -95,7 +100,17 @@ class Cluster:
         return sent
 
     def _made_worker(self, place: Place) -> Worker:
-        worker = Worker(self.layout, *place, *self._made, policy=self._rng.choice(POLICIES), check=True)
+        folder = None if self._overflow is None else Path(self._overflow.name)
+        policy = self._rng.choice(POLICIES)
+        worker = Worker(
+            self.layout,
+            *place,
+            *self._made,
+            policy=policy,
+            check=True,
+            block_rows=self._block_rows,
+            overflow=folder,
+        )
         if place in self._positions:
             chunks: dict[str, pa.RecordBatch] = {n: bytes_batch(b) for n, b in self._chunks[place].items()}
             for unused in load_worker(worker, chunks, self._positions[place]):

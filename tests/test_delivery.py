@@ -75,7 +75,7 @@ def delivered(checkpoint: str | None, targets: Sequence[Target], *batches: Chang
     """Deliver batches to all targets and finish."""
     delivery = Delivery(Path(checkpoint) if checkpoint else None, targets)
     for batch_id, batch in enumerate(batches, first):
-        delivery.deliver(batch_id, {each.query.name: batch for each in targets})
+        delivery.deliver(batch_id, {each.query.name: [batch] for each in targets if len(batch)})
     delivery.finish()
 
 
@@ -163,12 +163,12 @@ def test_what_a_crash_left_under_hidden_names_is_removed() -> None:
 def test_standard_output_is_printed_batch_by_batch_and_not_again_after_a_stop() -> None:
     out = io.StringIO()
     delivery = Delivery(Path("c"), [target(None)], "jsonl", Screen(out))
-    delivery.deliver(0, {"q": ONE})
+    delivery.deliver(0, {"q": [ONE]})
     assert [json.loads(line)["row"] for line in out.getvalue().splitlines()] == [{"k": "x", "v": 1}]
     delivery.finish()
     again = io.StringIO()
     delivery = Delivery(Path("c"), [target(None)], "jsonl", Screen(again))
-    delivery.deliver(0, {"q": ONE})
+    delivery.deliver(0, {"q": [ONE]})
     delivery.finish()
     assert again.getvalue() == ""
 
@@ -176,7 +176,7 @@ def test_standard_output_is_printed_batch_by_batch_and_not_again_after_a_stop() 
 def test_a_table_is_printed_when_its_batch_is_delivered() -> None:
     out = io.StringIO()
     delivery = Delivery(None, [target(None)], "table", Screen(out))
-    delivery.deliver(0, {"q": ONE})
+    delivery.deliver(0, {"q": [ONE]})
     assert out.getvalue().splitlines()[-1] == " 1  +  x  1"
     delivery.abort()
 
@@ -184,8 +184,8 @@ def test_a_table_is_printed_when_its_batch_is_delivered() -> None:
 def test_results_in_memory_are_those_of_this_process() -> None:
     for _ in range(2):
         delivery = Delivery(Path("c"), [target("memory", name="q")])
-        delivery.deliver(5, {"q": TWO})
-        delivery.deliver(5, {"q": TWO})
+        delivery.deliver(5, {"q": [TWO]})
+        delivery.deliver(5, {"q": [TWO]})
         assert [len(batch) for batch in delivery.results["q"].batches] == [2]
         delivery.finish()
 
@@ -414,7 +414,7 @@ def test_the_url_of_a_file_is_its_path(format_name: str) -> None:
 @pytest.mark.parametrize("format_name", FILES)
 def test_a_disk_that_is_full_leaves_nothing_half_written(format_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = Delivery(Path("c"), [target(format_name, "o/o")])
-    delivery.deliver(0, {format_name: ONE})
+    delivery.deliver(0, {format_name: [ONE]})
     before = contents("o")
 
     def full(*_: object) -> None:
@@ -424,11 +424,11 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(format_name: str, monke
         patch.setattr(module.os, "fsync", full)
         if format_name != "stream":
             patch.setattr(Path, "replace", full)
-        code, message = refused(lambda: delivery.deliver(1, {format_name: TWO}))
+        code, message = refused(lambda: delivery.deliver(1, {format_name: [TWO]}))
     assert code == "CANNOT_WRITE"
     assert message.endswith("cannot be written: No space left on device")
     assert contents("o") == before
-    delivery.deliver(1, {format_name: TWO})
+    delivery.deliver(1, {format_name: [TWO]})
     delivery.finish()
     delivered("d", [target(format_name, "expected/o")], ONE, TWO)
     assert contents("o") == contents("expected")
@@ -436,16 +436,16 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(format_name: str, monke
 
 def test_a_file_that_someone_cut_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = Delivery(Path("c"), [target("stream", "o.txt")])
-    delivery.deliver(0, {"stream": TWO})
+    delivery.deliver(0, {"stream": [TWO]})
 
     def fails(self: object, batch: ChangeBatch) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(module.StreamFormat, "lines", fails)
-        refused(lambda: delivery.deliver(1, {"stream": ONE}))
+        refused(lambda: delivery.deliver(1, {"stream": [ONE]}))
     Path("o.txt").write_text("")
-    message = refused(lambda: delivery.deliver(1, {"stream": ONE}))[1]
+    message = refused(lambda: delivery.deliver(1, {"stream": [ONE]}))[1]
     assert message == "'o.txt' is shorter than the checkpoint says: someone else has changed or removed it"
     delivery.abort()
 
@@ -531,7 +531,7 @@ def test_after_crashes_at_any_moment_the_files_are_those_of_a_run_without(
             commits = Path(f"{folder}-commits")
             delivery = Delivery(Path(f"{folder}-checkpoint"), targets)
             for batch_id in range(int(commits.read_text()) + 1 if commits.exists() else 0, len(batches)):
-                delivery.deliver(batch_id, batches[batch_id])
+                delivery.deliver(batch_id, {name: [each] for name, each in batches[batch_id].items() if len(each)})
                 commits.write_text(str(batch_id))
             delivery.finish()
 

@@ -18,7 +18,7 @@ from cql.types import DOUBLE, STRING
 from planner import operators as op
 from planner.conditions import Band, Overlap, condition_text, index_condition
 from runtime import rows
-from runtime.batch import Columns
+from runtime.batch import BLOCK_ROWS, Columns
 from runtime.looking import Look, Lookup, pairs_found
 from runtime.narrowing import Floats, narrowing
 from runtime.stores import RangeEnds, Store
@@ -198,7 +198,8 @@ def test_the_answer_is_that_of_the_definition(query: str, seed: int) -> None:
     rng = Random(f"{query}{seed}")
     tree = planned(query).queries["q"].tree
     case = Case({"q": query}, {"q": tree}, random_data(rng), 0)
-    check(case, Setup(rng.randrange(2**32), True, "fifo", 65_536, rng.choice(((3, 9), (100,))), LIMITS[seed]))
+    pushed, block = rng.choice(((3, 9), (100,))), rng.choice((4, BLOCK_ROWS))
+    check(case, Setup(rng.randrange(2**32), True, "fifo", 65_536, pushed, LIMITS[seed], block))
 
 
 SELECTIVE = [joined(condition) for condition in CONDITIONS if "abs" in condition or "overlap" in condition]
@@ -258,7 +259,7 @@ def run_band(values: Floats, sought: Floats) -> tuple[list[list[int]], list[int]
     scanned: list[int] = []
     pairs = Look.pairs
     with patch.object(Look, "pairs", lambda self: (scanned.extend(self.rows.tolist()), pairs(self))[1]):
-        pieces = list(pairs_found([look], lookup))
+        pieces = list(pairs_found([look], lookup, 4))
     owner, positions = (np.concatenate(each) for each in zip(*pieces, strict=True))
     return [sorted(positions[owner == row].tolist()) for row in every], scanned
 

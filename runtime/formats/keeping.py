@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from runtime.operators.streams import netted_changes
 _FEWEST_FOLDED = 1 << 16
 """How many rows are added to the contents at once, at least."""
 
-Tap = Callable[[int, ChangeBatch], None]
+Tap = Callable[[int, Sequence[ChangeBatch]], None]
 """What is done with the number of a micro-batch and its changes."""
 
 
@@ -48,16 +50,21 @@ class Kept(Writer):
 
     def write(self, batch: ChangeBatch) -> None:
         """Keep the changes of the next micro-batch."""
-        self.put(self._written, batch)
+        self.put(self._written, [batch])
 
-    def put(self, number: int, batch: ChangeBatch) -> None:
+    def put(self, number: int, batches: Iterable[ChangeBatch]) -> None:
         """Keep the changes of a micro-batch under its number."""
         with self._news:
             self._written = number + 1
-            if not len(batch):
-                return
-            for tap in self._taps:
-                tap(number, batch)
+            if self._taps:
+                batches = [batch for batch in batches if len(batch)]
+                for tap in self._taps if batches else ():
+                    tap(number, batches)
+            for batch in batches:
+                self._add(number, batch)
+
+    def _add(self, number: int, batch: ChangeBatch) -> None:
+        if len(batch):
             self._batches.append((number, batch))
             self._end += len(batch)
             self._changes += _count(batch)
@@ -161,8 +168,8 @@ class Kept(Writer):
         with self._news:
             if self.kept_from:
                 return False
-            for number, batch in self._batches:
-                tap(number, batch)
+            for number, own in groupby(self._batches, key=itemgetter(0)):
+                tap(number, [batch for _, batch in own])
             self._taps.append(tap)
             return True
 

@@ -6,6 +6,7 @@ Changes arrive in the order of time: rows that start at their instant and weigh 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -14,7 +15,8 @@ import numpy as np
 
 from cql.intervals import TimeDomain
 from cql.types import DataType
-from runtime.batch import ChangeBatch
+from runtime.batch import BLOCK_ROWS, ChangeBatch
+from runtime.indexes import pieces
 
 
 class ResultColumn(Protocol):
@@ -46,8 +48,8 @@ class Writer(ABC):
 
     def write(self, batch: ChangeBatch) -> None:
         """Write changes; they come in the order of time."""
-        if len(batch):
-            self._write(repeated(batch))
+        for part in repeated_in_blocks(batch):
+            self._write(part)
 
     @abstractmethod
     def _write(self, batch: ChangeBatch) -> None:
@@ -71,6 +73,22 @@ class Writer(ABC):
             self.close()
         else:
             self.abort()
+
+
+def repeated_in_blocks(batch: ChangeBatch) -> Iterator[ChangeBatch]:
+    """Yield changes that weigh +1 or -1 each, as many of each as it weighed, a limited number at a time."""
+    if batch.weight is None or (np.abs(batch.weight) == 1).all():
+        if len(batch):
+            yield batch
+        return
+    times = np.abs(batch.weight)
+    for begin, end in pieces(times, BLOCK_ROWS):
+        if end - begin > 1 or times[begin] <= BLOCK_ROWS:
+            yield repeated(batch.slice(begin, end))
+            continue
+        one = batch.slice(begin, end)
+        for left in range(int(times[begin]), 0, -BLOCK_ROWS):
+            yield repeated(replace(one, weight=np.sign(one.weights) * min(left, BLOCK_ROWS)))
 
 
 def repeated(batch: ChangeBatch) -> ChangeBatch:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.batch import ChangeBatch, Ints
+from runtime.fragments.overflow import kept_elsewhere
 
 ROWS, COMBINED, HEARTBEAT, TIME, CONTROL = "rows", "combined", "heartbeat", "time", "control"
 RESULT, COUNTS = "result", "counts"
@@ -87,7 +88,7 @@ def pack_changes(batch: ChangeBatch) -> bytes:
 
 def unpack_changes(blob: bytes, until: int) -> ChangeBatch:
     """Return the change batch that was packed, under a heartbeat."""
-    batch = bytes_batch(blob)
+    batch = bytes_batch(kept_elsewhere(blob))
     about = {key.decode(): value.decode() for key, value in batch.schema.metadata.items()}
     numbers = {
         name: np.asarray(batch.column(name)) for name in ("start", "end", "weight") if name in batch.schema.names

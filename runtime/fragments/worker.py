@@ -22,19 +22,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from runtime.agenda import Agenda
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, concat, empty_batch
+from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.clock import SourceClock, SourceTime, clock_of
 from runtime.executor import Executor
 from runtime.fragments.combining import combinations, unpack_combined
 from runtime.fragments.lateness import Span, overtaken
 from runtime.fragments.layout import Edge, Layout, Router, types_of
+from runtime.fragments.overflow import Overflow
 from runtime.fragments.packing import (
     COMBINED,
     CONTROL,
@@ -64,7 +67,10 @@ Static = Mapping[str, Mapping[int, bytes]]
 
 
 class Worker:
-    """One bucket of a fragment."""
+    """One bucket of a fragment.
+
+    What is kept may take `max_bytes`. If there is a lot to send, it goes to the folder `overflow`.
+    """
 
     def __init__(
         self,
@@ -76,8 +82,12 @@ class Worker:
         *,
         policy: str = "chain",
         check: bool = False,
+        block_rows: int = BLOCK_ROWS,
+        max_bytes: int | None = None,
+        overflow: Path | None = None,
     ) -> None:
         self.layout = layout
+        self._overflow = overflow
         self.fragment = fragment
         self.bucket = bucket
         self.clock: SourceClock = clock_of(layout.plan, layout.closes_windows)
@@ -98,6 +108,8 @@ class Worker:
             fragment_plan(layout, fragment),
             functions,
             policy=policy,
+            block_rows=block_rows,
+            max_bytes=max_bytes,
             check=check,
             clock=self.clock,
             on_bad_row=layout.on_bad_row,
@@ -110,6 +122,10 @@ class Worker:
         self.upstream: dict[str, dict[str, int]] = {key: {} for key, edge in self._edges.items() if edge.source is None}
         self.entered: dict[str, int] = {}
         """The edges of static relations whose rows are in, with the versions of these."""
+        self._told: dict[str, int] = defaultdict(lambda: BEGINNING)
+        """How far others know that edges are complete."""
+        self._numbers = count()
+        """The numbers of what is sent in this micro-batch, in order."""
         self._taken: dict[str, int] = {}
         """How many rows of each feed the micro-batch has."""
         self._places: dict[str, list[str]] = {}
@@ -133,6 +149,17 @@ class Worker:
 
     def process(self, pieces: Iterable[Piece]) -> list[Piece]:
         """Run a micro-batch and return what is for others."""
+        sent: list[Piece] = []
+        overflow = Overflow(self._overflow)
+        with closing(overflow):
+            for piece in self._sent_of(pieces):
+                is_long = piece.kind in (ROWS, RESULT)
+                sent.append(piece._replace(blob=overflow.passed(piece.blob)) if is_long else piece)
+        return sent
+
+    def _sent_of(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield what is for others while a micro-batch runs; that in which order rows go is told by their places."""
+        self._numbers = count()
         by_kind: dict[str, list[Piece]] = defaultdict(list)
         for piece in sorted(pieces, key=lambda each: (each.kind, each.about, each.place)):
             by_kind[piece.kind].append(piece)
@@ -140,7 +167,7 @@ class Worker:
         self._follow_time(by_kind[TIME])
         for message in messages:
             self._obey(message)
-        self._take_rows(by_kind[ROWS])
+        yield from self._take_rows(by_kind[ROWS])
         self._take_combined(by_kind[COMBINED])
         for piece in by_kind[HEARTBEAT]:
             self.upstream[piece.about][piece.place] = unpack_values(piece.blob)["until"]
@@ -151,9 +178,9 @@ class Worker:
                 self._change_static(table, version)
         for edge in self._edges.values():
             self._advance(edge)
-        self.executor.run()
-        told = max((piece.place for piece in by_kind[CONTROL]), default="")
-        return [*self._results(), *self._sent(), self._counts(told)]
+        yield from self._made()
+        yield from self._heartbeats()
+        yield self._counts(max((piece.place for piece in by_kind[CONTROL]), default=""))
 
     # Time
 
@@ -247,7 +274,9 @@ class Worker:
 
     # Input
 
-    def _take_rows(self, pieces: Sequence[Piece]) -> None:
+    def _take_rows(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """Take in rows; what can be done with them before their instants are complete is done if there are many."""
+        pushed = 0
         for piece in pieces:
             edge, batch = self._edges[piece.about], unpack_changes(piece.blob, 0)
             if edge.source is None:
@@ -256,6 +285,10 @@ class Worker:
                 else:
                     until = self.heartbeats[edge.key]
                     self.executor.push(edge.key, batch.with_until(until))
+                    pushed += len(batch)
+                    if pushed >= BLOCK_ROWS:
+                        yield from self._made()
+                        pushed = 0
                 continue
             on_time = batch.start >= self.heartbeats[edge.key]
             if not on_time.all():
@@ -337,11 +370,23 @@ class Worker:
 
     # Output
 
+    @property
+    def _place(self) -> str:
+        return f"{self.fragment}/{self.bucket}"
+
+    def _made(self) -> Iterator[Piece]:
+        """Process everything that waits, and yield results and rows for others as they come."""
+        for _ in self.executor.steps():
+            yield from self._results()
+            yield from self._sent()
+        yield from self._results()
+        yield from self._sent()
+
     def _results(self) -> Iterator[Piece]:
         for query in self.executor.plan.queries:
             batch = self.executor.take(query)
             if len(batch):
-                place = f"{self.fragment}/{self.bucket}"
+                place = f"{self._place}/{next(self._numbers):08}"
                 yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
 
     def _counts(self, told: str) -> Piece:
@@ -385,10 +430,10 @@ class Worker:
     def _ignored(self) -> dict[str, int]:
         """Return how many removals of rows that were not there this bucket has left out, by source."""
         found: dict[str, int] = {}
-        for key, count in self.executor.ignored().items():
+        for key, ignored in self.executor.ignored().items():
             source = self._edges[key].source
             assert source is not None, "logs are read from sources"
-            found[source] = max(found.get(source, 0), count)
+            found[source] = max(found.get(source, 0), ignored)
         return found
 
     def _work_done(self) -> dict[str, list[float]]:
@@ -412,19 +457,26 @@ class Worker:
         return {name: [size.elements or 0, size.nbytes or 0] for name, size in sizes.items()}
 
     def _sent(self) -> Iterator[Piece]:
-        place = f"{self.fragment}/{self.bucket}"
+        """Yield rows that were put out for others."""
         tapped = {edge.producer: self.executor.take_tapped(edge.producer) for edge in _first_of_producers(self._exits)}
         for edge, router in self._exits:
-            batches = tapped[edge.producer]
+            batches = [batch for batch in tapped[edge.producer] if len(batch)]
             if not batches:
                 continue
-            batch = concat([replace(each, until=batches[-1].until) for each in batches])
+            batch = concat(batches)
             for bucket, positions in router.buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
+                place = f"{self._place}/{next(self._numbers):08}"
                 yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
-            for bucket in range(self.layout.bucket_count(edge.to)):
-                blob = pack_values({"until": batch.until})
-                yield Piece(edge.to, bucket, HEARTBEAT, edge.key, place, 0, blob)
+
+    def _heartbeats(self) -> Iterator[Piece]:
+        """Yield how far the edges to others are complete, of those that have got further."""
+        for edge, _ in self._exits:
+            until = self.executor.complete_before(edge.producer)
+            if until > self._told[edge.key]:
+                self._told[edge.key] = until
+                for bucket in range(self.layout.bucket_count(edge.to)):
+                    yield Piece(edge.to, bucket, HEARTBEAT, edge.key, self._place, 0, pack_values({"until": until}))
 
 
 def _first_of_producers(exits: Sequence[tuple[Edge, Router]]) -> list[Edge]:

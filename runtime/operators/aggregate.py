@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cql.bound import AggregateCall, EmptyRow
 from planner import operators as op
+from runtime.agenda import Agenda
 from runtime.aggregates.calls import Call, Part
 from runtime.aggregates.cells import Cells
 from runtime.aggregates.extremes import ExtremeCall, extreme_call
@@ -133,6 +134,11 @@ class Aggregate(Operator):
     def nbytes(self) -> int:
         values = (call.values.nbytes for call in self._calls if isinstance(call, _DistinctSum | _Looking))
         return self._groups.nbytes + sum(values)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        values = [call.values.agenda for call in self._calls if isinstance(call, _DistinctSum)]
+        return [self._groups.agenda, *values]
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         slots = self._groups.table.slots(self._keys(batch.columns, len(batch)), len(batch))

@@ -1,20 +1,22 @@
 """What all operators of the engine have in common.
 
-An operator is handed one batch of one input at a time and answers with the batch that follows from it, under the
-smallest heartbeat of its inputs. It never looks at the clock, at other operators, or at how batches were cut: what
-it puts out, netted per instant, is a function of what was put in.
+An operator is handed one batch of one input at a time and answers with what follows from it, under the smallest
+heartbeat of its inputs: one batch, or several of limited size where that is much more than was put in. It never looks
+at the clock, at other operators, or at how batches were cut: what it puts out, netted per instant, is a function of
+what was put in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
 from planner import operators as op
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints
+from runtime.agenda import Agenda
+from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.chunks import Delta
 from runtime.expressions import compile_projection
 from runtime.stores import Stub
@@ -51,7 +53,8 @@ class Context:
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
     rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids,
     `choices` what joins with too little time look at, `budgets` how many bytes those with too little memory may use.
-    `on_bad_row` says what becomes of removals of rows that are not there.
+    `on_bad_row` says what becomes of removals of rows that are not there. `block_rows` is how many rows are put out at
+    a time, unless that many share an instant of a stream.
     """
 
     clock: Clock
@@ -64,6 +67,7 @@ class Context:
     choices: Mapping[str, Selections | Cutoff] = field(default_factory=dict)
     budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     on_bad_row: Literal["fail", "skip"] = "fail"
+    block_rows: int = BLOCK_ROWS
 
 
 class Operator:
@@ -75,20 +79,55 @@ class Operator:
         self.types = tuple(arrow_type(column.type) for column in node.columns)
         self.input_types = [context.types[edge.operator] for edge in node.inputs]
         self.heartbeats = [BEGINNING] * len(node.inputs)
+        self.since = BEGINNING
+        """The instant before which all inputs were complete before the batch that is processed."""
 
     @property
     def until(self) -> int:
         """The instant before which all inputs are complete."""
         return min(self.heartbeats)
 
-    def process(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        """Take in a batch of an input and return what follows from it."""
-        self.heartbeats[port] = batch.until
-        return self.apply(port, batch)
+    def process(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        """Take in a batch of an input and yield what follows from it; no other batch is taken in before the end."""
+        for part in self._steps(port, batch):
+            self.since = self.until
+            self.heartbeats[port] = part.until
+            yield from self.pieces(port, part)
+
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        """Yield what follows from a batch; its heartbeat is already noted."""
+        made = self.apply(port, batch)
+        if self.node.is_stream:
+            yield made
+        else:
+            yield from in_blocks(made, self.since, self.context.block_rows)
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        """Compute what follows from a batch; its heartbeat is already noted."""
+        """Compute what follows from a batch, if that is not much more than there is anyway."""
         raise NotImplementedError
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        """What is to happen at instants that inputs, all of them relations, have not come to."""
+        return ()
+
+    def _steps(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        """Yield a batch; if much is to happen before its heartbeat, its rows and then several heartbeats up to that."""
+        before, types = self.heartbeats[port], self.input_types[port]
+        until = min([batch.until, *self.heartbeats[:port], *self.heartbeats[port + 1 :]])
+        cut = self._cut(until)
+        if before < cut < until and len(batch):
+            yield batch.with_until(before)
+            batch = empty_batch(types, batch.until)
+            cut = self._cut(until)
+        while before < cut < until:
+            yield empty_batch(types, cut)
+            before, cut = cut, self._cut(until)
+        yield batch
+
+    def _cut(self, until: int) -> int:
+        """Return an instant, up to a given one, before which there is no more to happen than is done in one go."""
+        return min((each.cut(until, self.context.block_rows) for each in self.agendas), default=until)
 
     def settle(self) -> None:
         """Do what is to be done once for each micro-batch, when everything that came with it has been processed."""

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from planner import operators as op
-from runtime.batch import ChangeBatch, Columns, Ints, Mask, empty_batch
+from runtime.batch import ChangeBatch, Columns, Ints, Mask
 from runtime.chunks import Chunks, Delta
 from runtime.looking import Look, Pairs
-from runtime.matching import Matcher, Matches, Side, pairs_batch
+from runtime.matching import Candidates, Matcher, Matches, Side
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import InnerJoin
 from runtime.rows import Codes, row_codes
@@ -60,8 +60,9 @@ class _SelectiveMatcher(Matcher):
     """Finds candidates among the ages that are selected."""
 
     def __init__(self, exact: Matcher, windows: tuple[int, int]) -> None:
-        super().__init__(exact.sides, exact.residual, exact.narrowing)
+        super().__init__(exact.sides, exact.residual, exact.narrowing, exact.block_rows)
         self._windows = windows
+        self.looks_in_order = False
         self.looked, self.totals = 0, [0, 0]
         """How many stored rows were looked at, and how many an exact join would have looked at in either window."""
 
@@ -72,14 +73,14 @@ class _SelectiveMatcher(Matcher):
 
     def candidates(
         self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
-    ) -> Iterator[Pairs]:
+    ) -> Iterator[Candidates]:
         if codes is None or self._is_exact:
             if self._is_exact:
                 self._count_everything(port, part)
             yield from super().candidates(port, batch, side, part, codes)
         else:
             owners, positions = zip(*(_found(look, side, codes) for look in self.looks(port, side, part)), strict=True)
-            yield np.concatenate(owners), np.concatenate(positions)
+            yield np.concatenate(owners), np.concatenate(positions), len(part.owner)
 
     def _count_everything(self, port: int, part: Matches) -> None:
         instants = self._own.instants[part.owner]
@@ -165,19 +166,22 @@ class SelectiveJoin(InnerJoin):
         assert isinstance(found, Selections)
         return found
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         selections = self._selections
         if not len(batch):
-            return super().apply(port, batch)
+            return super().pieces(port, batch)
         own, stored = self._new(port, batch), self._stored(1 - port)
         first = self.matcher.sides[1 - port].stub.store.base
         self.matcher.begin(own, stored, selections)
-        found = self._match(port, batch)
         self._count_looks(port, own, stored)
-        for part in found:
+        return self._pairs(self._counted(port, batch, first, own, stored))
+
+    def _counted(self, port: int, batch: ChangeBatch, first: int, own: _Rows, stored: _Rows) -> Iterator[Matches]:
+        """Yield the matches of new rows, which are counted."""
+        for part in self._match(port, batch):
             assert part.positions is not None
             self._count_matches(port, part, part.positions - first, own, stored)
-        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+            yield part
 
     # Rows
 
@@ -273,7 +277,7 @@ class _SkippingMatcher(Matcher):
 
     def candidates(
         self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
-    ) -> Iterator[Pairs]:
+    ) -> Iterator[Candidates]:
         assert codes is not None
         later, skips = self.later[part.owner], self._skips[part.owner]
         looking, still = np.flatnonzero(~skips), np.flatnonzero(skips)
@@ -284,7 +288,7 @@ class _SkippingMatcher(Matcher):
         owner = np.concatenate((looking[owner], still[found_by[inside]]))
         positions = np.concatenate((positions, found_at[inside]))
         kept = (positions < later[owner]) | ~np.isin(positions, self.skipped[1 - port])
-        yield owner[kept], positions[kept]
+        yield owner[kept], positions[kept], len(part.owner)
 
 
 class _KeyCounts:
@@ -321,7 +325,7 @@ class DualJoin(InnerJoin):
     def __init__(self, node: op.DualJoin, context: Context) -> None:
         super().__init__(node, context)
         self._exact = self.matcher
-        self.matcher = _SkippingMatcher(self.matcher.sides, self.matcher.residual)
+        self.matcher = _SkippingMatcher(self.matcher.sides, self.matcher.residual, None, context.block_rows)
         self.matcher.skipped = [np.empty(0, np.int64), np.empty(0, np.int64)]
         self._windows: list[_KeyCounts] = []
         self._kept_skipped = [Chunks(), Chunks()]
@@ -337,25 +341,32 @@ class DualJoin(InnerJoin):
     def settle(self) -> None:
         self._windows = []
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         if not len(batch):
-            return super().apply(port, batch)
+            return super().pieces(port, batch)
         positions, arrived, is_new = self._places(port, batch)
         started = perf_counter()
         skipped, matches = self._decide(port, batch, positions, is_new)
         self.matcher.begin(port, positions, arrived)
         self._missed += self._missed_by(port, batch, skipped, matches)
-        found = self.matcher.matches(port, batch)
+        return self._pairs(self._costed(port, batch, int(is_new.sum()), started))
+
+    def _costed(self, port: int, batch: ChangeBatch, new: int, started: float) -> Iterator[Matches]:
+        """Yield the matches of new rows, of which so many are new; what that costs since a moment is noted."""
+        spent = 0.0
+        for part in self.matcher.matches(port, batch):
+            spent += perf_counter() - started
+            self._found += len(part.owner) if part.weight is None else int((part.weight > 0).sum())
+            yield part
+            started = perf_counter()
         looked = perf_counter()
+        spent += looked - started
         self._keep(port, batch)
-        new = int(is_new.sum())
-        spent = (new, looked - started, new, perf_counter() - looked)
-        self._costs = [a + b for a, b in zip(self._costs, spent, strict=True)]
-        self._found += sum(len(part.owner) if part.weight is None else int((part.weight > 0).sum()) for part in found)
+        costs = (new, spent, new, perf_counter() - looked)
+        self._costs = [a + b for a, b in zip(self._costs, costs, strict=True)]
         for at, side in enumerate(self.matcher.sides):
             skipped = self.matcher.skipped[at]
             self.matcher.skipped[at] = skipped[skipped >= side.stub.store.base]
-        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
 
     def _places(self, port: int, batch: ChangeBatch) -> tuple[Ints, Ints, Mask]:
         """Return where the rows of a batch are in the log, when they came, and whether they are new.

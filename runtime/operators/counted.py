@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from planner import operators as op
+from runtime.agenda import Agenda
 from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
 from runtime.chunks import Delta
 from runtime.grouping import Sums, TimedGroups
@@ -69,6 +70,11 @@ class CountedRows:
     @property
     def nbytes(self) -> int:
         return self._groups.nbytes
+
+    @property
+    def agenda(self) -> Agenda:
+        """What is to happen to the counts."""
+        return self._groups.agenda
 
     def put(self, lane: str, columns: Columns, start: Ints, end: Ints | None, weight: Ints | None) -> None:
         """Add rows to a count, during their lifetimes."""
@@ -136,6 +142,10 @@ class _CountedOperator(Operator):
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         self._counted.put((FIRST, SECOND)[port], batch.columns, batch.start, batch.end, batch.weight)
         return self._counted.advance(self.until)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._counted.agenda]
 
     def delta(self) -> dict[str, Delta]:
         return self._counted.delta()

@@ -12,7 +12,7 @@ makes no difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from planner import operators as op
 from planner.codec import ExprField
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, concat_columns, take
 from runtime.chunks import Chunks, Delta
-from runtime.matching import Matcher, pairs_batch
+from runtime.matching import Matcher, Matches, pairs_in_blocks
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
@@ -226,7 +226,8 @@ class EvictingJoin(Operator):
             for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
         ]
         self._residual = residual_of(node.residual, context)
-        self._matcher = Matcher([each.matched for each in self._inputs], self._residual)
+        sides = [each.matched for each in self._inputs]
+        self._matcher = Matcher(sides, self._residual, None, context.block_rows)
         self._found = 0
         self._lost = 0.0
         """How many pairs were missed, as far as one can tell."""
@@ -255,15 +256,19 @@ class EvictingJoin(Operator):
         """How many pairs there would have been, as far as one can tell, how many were found, and rows given up."""
         return [self._found + round(self._lost), self._found, self._given_up]
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        if len(batch):
-            batch, codes = self._inputs[port].keyed(batch)
-        found = self._matcher.matches(port, batch) if len(batch) else []
-        if len(batch):
-            self._inputs[port].take_in(batch, codes)
-            self._lost += self._inputs[1 - port].missed.misses(codes, batch.start, self._satisfying(port, batch))
-            self._found += sum(len(part.owner) for part in found)
-        return pairs_batch(found, self.until) or empty_batch(self.types, self.until)
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        return pairs_in_blocks(self._found_by(port, batch), self.types, self.since, self.until, self.context.block_rows)
+
+    def _found_by(self, port: int, batch: ChangeBatch) -> Iterator[Matches]:
+        """Yield the matches of new rows, and keep the rows for those to come."""
+        if not len(batch):
+            return
+        batch, codes = self._inputs[port].keyed(batch)
+        for part in self._matcher.matches(port, batch):
+            self._found += len(part.owner)
+            yield part
+        self._inputs[port].take_in(batch, codes)
+        self._lost += self._inputs[1 - port].missed.misses(codes, batch.start, self._satisfying(port, batch))
 
     def _satisfying(self, port: int, batch: ChangeBatch) -> Satisfying | None:
         """Return what tells which rows of a batch satisfy more than equal keys with rows of the other input."""

@@ -7,7 +7,7 @@ none, and an outer join is the inner join and the rows without a match, padded w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +18,10 @@ from planner import operators as op
 from planner.codec import ExprField
 from planner.conditions import index_condition
 from runtime.agenda import Agenda
-from runtime.batch import ChangeBatch, Columns, empty_batch
+from runtime.batch import ChangeBatch, Columns, concat, empty_batch, in_blocks
 from runtime.chunks import Delta
 from runtime.expressions import compile_predicate
-from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch
+from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch, pairs_in_blocks
 from runtime.narrowing import Narrowing, narrowing
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import (
@@ -55,7 +55,8 @@ def _matcher(
     context: Context, stubs: Sequence[Stub], keys: Sequence[Sequence[ExprField]], residual: ExprField | None
 ) -> Matcher:
     sides = [_side(context, stub, own, _index_name(own)) for stub, own in zip(stubs, keys, strict=True)]
-    return Matcher(sides, residual_of(residual, context), None if any(keys) else _narrowing(context, stubs, residual))
+    narrowed = None if any(keys) else _narrowing(context, stubs, residual)
+    return Matcher(sides, residual_of(residual, context), narrowed, context.block_rows)
 
 
 def residual_of(condition: ExprField | None, context: Context) -> Residual | None:
@@ -79,11 +80,14 @@ class _Join(Operator):
 
     matcher: Matcher
 
-    def _match(self, port: int, batch: ChangeBatch) -> list[Matches]:
-        """Return the matches of new rows, and keep the rows for those to come."""
-        found = self.matcher.matches(port, batch)
+    def _match(self, port: int, batch: ChangeBatch) -> Iterator[Matches]:
+        """Yield the matches of new rows, and keep the rows for those to come."""
+        yield from self.matcher.matches(port, batch)
         self._keep(port, batch)
-        return found
+
+    def _pairs(self, found: Iterator[Matches]) -> Iterator[ChangeBatch]:
+        """Yield matches as rows."""
+        return pairs_in_blocks(found, self.types, self.since, self.until, self.context.block_rows)
 
     def _keep(self, port: int, batch: ChangeBatch) -> None:
         """Keep new rows for those to come, and forget those that none of these can match."""
@@ -101,8 +105,8 @@ class InnerJoin(_Join):
         stubs = [context.stubs[f"{node.id}/left"], context.stubs[f"{node.id}/right"]]
         self.matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        return pairs_batch(self._match(port, batch), self.until) or empty_batch(self.types, self.until)
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        return self._pairs(self._match(port, batch))
 
 
 class MJoin(_Join):
@@ -113,8 +117,8 @@ class MJoin(_Join):
         stubs = [context.stubs[f"{node.id}/input{at + 1}"] for at in range(len(node.inputs))]
         self.matcher = _matcher(context, stubs, node.keys, node.residual)
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        return pairs_batch(self._match(port, batch), self.until) or empty_batch(self.types, self.until)
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        return self._pairs(self._match(port, batch))
 
 
 class OuterJoin(_Join):
@@ -131,15 +135,28 @@ class OuterJoin(_Join):
     def nbytes(self) -> int:
         return sum(counted.nbytes for counted in self._unmatched.values())
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        found = self._match(port, batch)
-        for at, counted in self._unmatched.items():
-            if at == port:
-                counted.put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
-            for part in found:
-                counted.put(SECOND, part.columns[at], part.start, part.end, part.weight)
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
+        if port in self._unmatched:
+            self._unmatched[port].put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
+        pairs: ChangeBatch | None = None
+        for more in self._pairs(self._counted(self._match(port, batch))):
+            if pairs is not None:
+                yield pairs
+            pairs = more
         padded = [self._padded(at, counted.advance(self.until)) for at, counted in self._unmatched.items()]
-        return concat_changes([pairs_batch(found, self.until), *padded], self.types, self.until)
+        together = concat_changes([pairs, *padded], self.types, self.until)
+        yield from in_blocks(together, self.since, self.context.block_rows)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [counted.agenda for counted in self._unmatched.values()]
+
+    def _counted(self, found: Iterator[Matches]) -> Iterator[Matches]:
+        """Yield matches and count them; none is complete before the end, when padded rows come."""
+        for part in found:
+            for at, counted in self._unmatched.items():
+                counted.put(SECOND, part.columns[at], part.start, part.end, part.weight)
+            yield replace(part, bound=self.since)
 
     def _padded(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         nulls = tuple(pa.nulls(len(batch), each) for each in self.input_types[1 - port])
@@ -180,7 +197,7 @@ class HalfJoin(_Join):
                 _side(context, left, node.left_keys, _index_name(node.left_keys)),
                 Side(self._key_store.stub(StoredEnds()), (lambda columns, length: columns) if key_types else None, ""),
             ]
-            self.matcher = Matcher(sides, None)
+            self.matcher = Matcher(sides, None, None, context.block_rows)
         else:
             stubs = [left, context.stubs[f"{node.id}/right"]]
             self.matcher = _matcher(context, stubs, (node.left_keys, node.right_keys), node.residual)
@@ -190,14 +207,20 @@ class HalfJoin(_Join):
         keys = 0 if self._right_keys is None else self._right_keys.nbytes + self._key_store.nbytes
         return self._counted.nbytes + keys
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         if port == 0:
             self._counted.put(FIRST, batch.columns, batch.start, batch.end, batch.weight)
         elif self._right_keys is not None:
             batch = self._key_changes(batch)
-        for part in self._match(port, batch):
+        for at, part in enumerate(self._match(port, batch)):
+            if at:
+                yield empty_batch(self.types, self.since)
             self._counted.put(SECOND, part.columns[0], part.start, part.end, part.weight)
-        return self._counted.advance(self.until)
+        yield self._counted.advance(self.until)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._counted.agenda]
 
     def _key_changes(self, batch: ChangeBatch) -> ChangeBatch:
         """Return which keys come to the right side and leave it."""
@@ -242,17 +265,27 @@ class StreamJoin(Operator):
     def nbytes(self) -> int:
         return self._waiting.nbytes
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         relation = self._matcher.sides[1]
         if port == 1:
             relation.stub.take_in(batch)
         else:
             self._waiting.put(batch.start, batch.columns)
         ready = self._ready()
-        found = [] if ready is None else self._matcher.matches(0, ready)
+        held: list[ChangeBatch] = []
+        for part in self._matcher.matches(0, ready) if ready is not None else ():
+            held.append(pairs_batch([part], self.until))
+            if part.bound < self.until and sum(map(len, held)) >= self.context.block_rows:
+                together = concat(held).with_until(part.bound)
+                is_complete = together.start < part.bound
+                yield as_elements(together.filter(is_complete))
+                held = [together.filter(~is_complete)]
         relation.stub.forget_before(self.until)
-        made = pairs_batch(found, self.until)
-        return empty_batch(self.types, self.until) if made is None else as_elements(made)
+        yield as_elements(concat(held).with_until(self.until)) if held else empty_batch(self.types, self.until)
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._waiting]
 
     def _ready(self) -> ChangeBatch | None:
         """Return the elements up to whose instants the relation is complete, each for the time of its instant."""

@@ -6,6 +6,8 @@ enter and leave, and put out in the order of time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,8 +17,9 @@ from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, 
 from runtime.chunks import Delta
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.joins import as_elements
-from runtime.rows import distinct_rows, expand_ranges, is_sorted, order_by, remaining, repeated, row_codes
+from runtime.rows import changes, distinct_rows, expand_ranges, is_sorted, order_by, remaining, repeated, row_codes
 from runtime.stores import Stub
+from runtime.ticks import Ticks
 
 
 class ChangeLog:
@@ -26,7 +29,7 @@ class ChangeLog:
     """
 
     def __init__(self, are_netted: bool) -> None:
-        self._agenda = Agenda()
+        self._agenda = Agenda(_by_row)
         self._are_netted = are_netted
 
     def __len__(self) -> int:
@@ -35,6 +38,11 @@ class ChangeLog:
     @property
     def nbytes(self) -> int:
         return self._agenda.nbytes
+
+    @property
+    def agenda(self) -> Agenda:
+        """The changes to come."""
+        return self._agenda
 
     def put(self, batch: ChangeBatch) -> None:
         """Note the starts and the known ends of rows."""
@@ -68,6 +76,16 @@ class ChangeLog:
     def load(self, chunks: ChunkSets, until: int) -> None:
         """Take over state that was written before."""
         self._agenda.load(chunks.get("agenda", {}), until)
+
+
+def _by_row(instants: Ints, columns: Columns) -> tuple[Ints, Columns]:
+    """Return changes, sorted by instant, of which those of one row are added up; those that cancel are left out."""
+    number, first = distinct_rows((pa.array(instants), *columns[1:]), len(instants))
+    total = np.zeros(len(first), np.int64)
+    np.add.at(total, number, np.asarray(columns[0]))
+    kept = np.flatnonzero(total)
+    kept = kept[order_by(first[kept])]
+    return instants[first[kept]], (pa.array(total[kept]), *take(columns[1:], first[kept]))
 
 
 def netted_changes(instants: Ints, weights: Ints, columns: Columns) -> tuple[Ints, Ints, Columns]:
@@ -128,6 +146,10 @@ class _ToStream(Operator):
     def nbytes(self) -> int:
         return self._changes.nbytes
 
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._changes.agenda]
+
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         self._changes.put(batch)
         taken = self._changes.take(self.until)
@@ -166,48 +188,61 @@ class RStream(Operator):
     def __init__(self, node: op.RStream, context: Context) -> None:
         super().__init__(node, context)
         self._stub: Stub = context.stubs[f"{node.id}/relation"]
+        self._ticks = Ticks(node, context.clock)
         self.spoken_until = BEGINNING
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         self._stub.take_in(batch)
-        since = max(self.spoken_until, self.context.clock.earliest)
-        made = empty_batch(self.types, self.until) if since >= self.until else self._contents(since, self.until)
-        self.spoken_until = self.until
-        self._stub.forget_before(self.until)
-        return made
+        since, until = max(self.spoken_until, self.context.clock.earliest), self.until
+        said: ChangeBatch | None = None
+        for more in self._contents(since, until) if since < until else ():
+            if said is not None:
+                yield said
+            said = more
+        self.spoken_until = until
+        self._stub.forget_before(until)
+        yield empty_batch(self.types, until) if said is None else said.with_until(until)
 
     def load(self, chunks: ChunkSets) -> None:
         self.spoken_until = self.until
 
-    def _contents(self, since: int, until: int) -> ChangeBatch:
-        """Return the rows that are there at the instants of a stretch of time, once for each.
+    def _contents(self, since: int, until: int) -> Iterator[ChangeBatch]:
+        """Yield the rows that are there at the instants of a stretch of time, once for each; some instants at a time.
 
-        Where it speaks at every tick, these are not listed: between two rows there may be billions of them.
+        Instants are not listed before they are put out: between two rows there may be billions of them, and those at
+        which no row is there are passed over.
         """
-        store = self._stub.store
-        positions = np.arange(store.base, self._stub.seen)
-        start, end = (np.clip(times, since, until) for times in self._stub.lifetimes(positions))
-        ticks = None if self.node.every_tick else self._ticks(since, until)
-        first, last = (start, end) if ticks is None else (np.searchsorted(ticks, start), np.searchsorted(ticks, end))
-        present = np.flatnonzero(last > first)
-        owner, at = expand_ranges(first[present], (last - first)[present])
-        rows = positions[present][owner]
-        instants = at if ticks is None else ticks[at]
-        return as_elements(ChangeBatch(store.rows(rows), instants, None, self._stub.weights(rows), until))
+        stub, store = self._stub, self._stub.store
+        with store.held():
+            positions = np.arange(store.base, stub.seen)
+            start, end = (np.clip(times, since, until) for times in stub.lifetimes(positions))
+            present = np.flatnonzero(end > start)
+            positions, start, end = positions[present], start[present], end[present]
+            times = stub.weights(positions)
+            if times is not None and bool((times < 0).any()):
+                chosen, start, end, times = netted_lifetimes(store.rows(positions), start, end, times)
+                positions = positions[chosen]
+            for begin, stop in self._ticks.stretches(start, end, times, self.context.block_rows):
+                here = np.flatnonzero((start < stop) & (end > begin))
+                ticks = self._ticks.listed(begin, stop)
+                first, last = np.searchsorted(ticks, start[here]), np.searchsorted(ticks, end[here])
+                owner, at = expand_ranges(first, last - first)
+                owner = here[owner]
+                weight = None if times is None else times[owner]
+                yield as_elements(ChangeBatch(store.rows(positions[owner]), ticks[at], None, weight, stop))
 
-    def _ticks(self, since: int, until: int) -> Ints:
-        """Return the instants of a stretch of time at which elements or slides make it speak."""
-        clock = self.context.clock
-        found = [self._slides(tick, since, until) for tick in self.node.clock if tick.slide is not None]
-        found += [clock.instants(tick.source, since, until) for tick in self.node.clock if tick.slide is None]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
-    def _slides(self, tick: op.Tick, since: int, until: int) -> Ints:
-        first = self.context.clock.first_instant(tick.source)
-        if first is None or tick.slide is None or first >= until:
-            return np.empty(0, np.int64)
-        begin = max(first, since)
-        return np.arange(-(-begin // tick.slide) * tick.slide, until, tick.slide)
+def netted_lifetimes(columns: Columns, start: Ints, end: Ints, weight: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return which rows are there from when to when and how often, where rows that enter and rows that leave add up."""
+    number, first = distinct_rows(columns, len(start))
+    owner, instant = np.concatenate([number, number]), np.concatenate([start, end])
+    order = order_by(owner, instant)
+    owner, instant = owner[order], instant[order]
+    starts = np.flatnonzero(changes(owner) | changes(instant))
+    owner, instant = owner[starts], instant[starts]
+    level: Ints = np.cumsum(np.add.reduceat(np.concatenate([weight, -weight])[order], starts))
+    there = np.flatnonzero(level)
+    return first[owner[there]], instant[there], instant[there + 1], level[there]
 
 
 class Output(Operator):
@@ -225,6 +260,10 @@ class Output(Operator):
     @property
     def nbytes(self) -> int:
         return self._changes.nbytes
+
+    @property
+    def agendas(self) -> Sequence[Agenda]:
+        return [self._changes.agenda]
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         if self.node.is_stream:

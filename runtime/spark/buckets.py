@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from runtime.failures import RemovalFailed, UserFunctionFailed, explained
+from runtime.failures import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
 from runtime.fragments.layout import level_of
 from runtime.fragments.packing import CONTROL, RESULTS, Piece, bytes_batch, pack_values
 from runtime.fragments.state import load_worker
@@ -77,7 +77,16 @@ def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Do
     if done is not None:
         return done
     _, fragment, bucket = name
-    worker = Worker(task.layout, fragment, bucket, task.functions, task.static, policy=task.policy)
+    worker = Worker(
+        task.layout,
+        fragment,
+        bucket,
+        task.functions,
+        task.static,
+        policy=task.policy,
+        max_bytes=task.max_bytes,
+        overflow=task.overflow,
+    )
     if position is not None:
         state.fill(worker, position)
     with carrying():
@@ -87,3 +96,5 @@ def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Do
             raise explained(failure, task.callers, worker.executor.plan, task.places) from None
         except RemovalFailed as failure:
             raise failure.placed(task.places) from None
+        except MemoryExceeded as failure:
+            raise too_much_memory(failure, worker.executor.plan, task.places) from None

@@ -25,9 +25,10 @@ import shutil
 import sys
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from runtime.formats.keeping import Kept
 from runtime.formats.line_formats import StreamFormat
 from runtime.formats.options import WRITES, Options
 from runtime.formats.result_files import parts_of, result_file, sync, writing
-from runtime.formats.results import Result, ResultColumn, Writer, repeated
+from runtime.formats.results import Result, ResultColumn, Writer, repeated_in_blocks
 from runtime.formats.sinks import Output, open_sink
 from runtime.formats.tables import Screen
 from runtime.memory import Callback, called, changes_table
@@ -178,17 +179,18 @@ class Delivery:
         """Tell whether results of a micro-batch, or of a later one, have been delivered."""
         return any(sink.progress.delivered >= batch_id for sink in self._sinks.values())
 
-    def deliver(self, batch_id: int, results: Mapping[str, ChangeBatch]) -> None:
-        """Write the results of a micro-batch; what has been delivered already is left as it is."""
+    def deliver(self, batch_id: int, results: Mapping[str, Iterable[ChangeBatch]]) -> None:
+        """Write the results of a micro-batch, in the order of time; what has been delivered already is left as it is.
+
+        There are only results here that have rows.
+        """
         due = [sink for sink in self._sinks.values() if batch_id > sink.progress.delivered]
-        found = {
-            sink: results[name] for name, sink in self._sinks.items() if sink in due and len(results.get(name, ()))
-        }
+        found = {sink: results[name] for name, sink in self._sinks.items() if sink in due and name in results}
         begun = [sink.begin(batch_id, sink in found) for sink in due]
         if any(begun):
             self._record.save()
-        for sink, batch in found.items():
-            sink.put(batch_id, batch)
+        for sink, batches in found.items():
+            sink.put(batch_id, batches)
         for sink in due:
             sink.progress.delivered = batch_id
         if found:
@@ -281,7 +283,7 @@ class Sink(ABC):
         return False
 
     @abstractmethod
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Write the results of a batch, of which there are some; again if that was begun before."""
 
     def finish(self) -> None:
@@ -321,12 +323,13 @@ class FolderSink(Sink):
         self.progress.begun = batch_id
         return True
 
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Write the file of a batch; it appears, or replaces itself, as a whole."""
         path = self._folder / f"part-{batch_id:08}.{self._options.format}"
         with writing(path):
             with result_file(self._result, self._options, path) as writer:
-                writer.write(batch)
+                for batch in batches:
+                    writer.write(batch)
             sync(path)
             sync(self._folder)
 
@@ -388,11 +391,12 @@ class GrowingFile(Sink):
         progress.begun = batch_id
         return True
 
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Add the lines of a batch; what was added is taken back if that fails."""
         try:
             with writing(self._path), self._path.open("ab") as file:
-                file.write(self._format.lines(repeated(batch)))
+                for part in chain.from_iterable(map(repeated_in_blocks, batches)):
+                    file.write(self._format.lines(part))
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
@@ -421,9 +425,10 @@ class WriterSink(Sink):
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Print the changes of a batch, all that the writer gathers included."""
-        self._writer.write(batch)
+        for batch in batches:
+            self._writer.write(batch)
         self._writer.abort()
 
     def finish(self) -> None:
@@ -441,9 +446,9 @@ class MemorySink(Sink):
         """Begin anew."""
         self.progress = Progress(progress.sink)
 
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Keep the changes of a batch."""
-        self.kept.put(batch_id, batch)
+        self.kept.put(batch_id, batches)
 
     def finish(self) -> None:
         """Nothing more comes."""
@@ -459,11 +464,11 @@ class CallbackSink(Sink):
         self._target = target
         self._callback = callback
 
-    def put(self, batch_id: int, batch: ChangeBatch) -> None:
+    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Call the function with the changes of a batch."""
         target = self._target
         names = [column.name for column in target.columns]
-        table = changes_table([batch], names, [column.type for column in target.columns], target.time)
+        table = changes_table(list(batches), names, [column.type for column in target.columns], target.time)
         called(target.query.name, self._callback, table, batch_id)
 
     def put_frame(self, batch_id: int, changes: DataFrame) -> None:

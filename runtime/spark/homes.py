@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.failures import UserFunctionFailed
+from runtime.failures import MemoryExceeded, UserFunctionFailed
 from runtime.fragments.packing import ROWS, Piece, batch_bytes
 from runtime.fragments.state import save_worker
 from runtime.fragments.worker import Worker
@@ -78,7 +78,7 @@ class Home:
         """Let a bucket process a micro-batch where its worker is; None if there is no such place."""
         mark, address, key = position["mark"], position["home"], position["key"]
         if key == self._key or address is None:
-            with suppress(UserFunctionFailed):
+            with suppress(UserFunctionFailed, MemoryExceeded):
                 return self.run_kept(name, mark, pieces)
             return None
         with suppress(OSError, EOFError), Client(address, "AF_UNIX", authkey=key.encode()) as connection:

@@ -11,7 +11,8 @@ knows its sources by name (source evolution), and finds the state of parts that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,17 +23,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from planner import operators as op
-from runtime.batch import ChangeBatch, concat
 from runtime.failures import callers
 from runtime.formats.rows import layout_of
 from runtime.fragments.combining import complete_after
 from runtime.fragments.counts import counted_by_joins, demands_of_joins
 from runtime.fragments.layout import Layout
-from runtime.fragments.packing import COUNTS, RESULTS, unpack_changes, unpack_values
+from runtime.fragments.packing import COUNTS, RESULTS, unpack_values
 from runtime.local import losses_text
 from runtime.losses import Loss
 from runtime.progress import Progress
-from runtime.rows import is_sorted, order_by
+from runtime.spark.changes import Changes
 from runtime.spark.control import Control
 from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
@@ -69,6 +69,7 @@ class Job:
         self._control = Control(folder / "control")
         self._static = StaticTables(folder / "static")
         self._kept_order = KeptOrder(folder)
+        self._overflow = folder.absolute() / "overflow"
         self._query: SparkQuery | None = None
         self._last_message = ""
         self._told_lately = ("", "")
@@ -280,6 +281,8 @@ class Job:
             static=static,
             labels={place: label(*place, record.buckets) for place in (*layout.places, (RESULTS, 0))},
             policy=policy,
+            max_bytes=catalog.settings.memory_bytes,
+            overflow=self._overflow,
         )
 
     def _pieces(self, stages: int, definitions: Definitions) -> DataFrame:
@@ -332,10 +335,10 @@ class Job:
             self._kept_order.keep(batch_id, self._order)
         read = ((feed, place) for each in counted for feed, places in each["places"].items() for place in places)
         self._files.read(batch_id, read)
-        results = {query: _in_order(batches) for query, batches in found.items()}
         with carrying():
-            self._delivery.deliver(batch_id, results)
-        rows_out = {query: len(batch) for query, batch in results.items()}
+            self._delivery.deliver(batch_id, found)
+        shutil.rmtree(self._overflow, ignore_errors=True)
+        rows_out = {query: changes.rows for query, changes in found.items()}
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._shedder is not None:
             counts = counted_by_joins(counted), demands_of_joins(counted)
@@ -346,7 +349,7 @@ class Job:
         if self._idle_watch is not None:
             self._idle_watch.note({table.casefold(): count for table, count in self.counters.rows_in().items()})
 
-    def _computed(self, frame: DataFrame, batch_id: int) -> tuple[dict[str, list[ChangeBatch]], list[dict[str, Any]]]:
+    def _computed(self, frame: DataFrame, batch_id: int) -> tuple[dict[str, Changes], list[dict[str, Any]]]:
         """Return the results of a micro-batch by query, and what its places have counted.
 
         It is computed again if tasks that read a source side by side have kept rows that are late by its order: what
@@ -372,26 +375,20 @@ class Job:
         return found, counted
 
 
-def _collected(frame: DataFrame) -> tuple[dict[str, list[ChangeBatch]], list[dict[str, Any]]]:
+def _collected(frame: DataFrame) -> tuple[dict[str, Changes], list[dict[str, Any]]]:
     """Return the changes that a frame has, by query, and the counts."""
-    found: dict[str, list[ChangeBatch]] = {}
+    found: dict[str, Changes] = {}
     counted: list[dict[str, Any]] = []
-    for kind, about, _, blob in sorted(_rows(frame)):
+    for kind, about, place, rows, blob in sorted(_rows(frame)):
         if kind == COUNTS:
             counted.append(unpack_values(blob))
         else:
-            found.setdefault(about, []).append(unpack_changes(blob, 0))
+            found.setdefault(about, Changes()).add(place.rpartition("/")[0], rows, blob)
     return found, counted
 
 
-def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, bytes]]:
+def _rows(frame: DataFrame) -> Iterator[tuple[str, str, str, int, bytes]]:
     """Yield the pieces of a frame."""
-    table: pa.Table = frame.select("kind", "about", "place", "blob").toArrow()
+    table: pa.Table = frame.select("kind", "about", "place", "rows", "blob").toArrow()
     for batch in table.to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _in_order(batches: Sequence[ChangeBatch]) -> ChangeBatch:
-    """Return the results of several buckets in the order of time."""
-    batch = concat(batches)
-    return batch if is_sorted(batch.start) else batch.take(order_by(batch.start))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from runtime.failures import Places
@@ -27,6 +28,10 @@ class Task:
     """What Spark groups the pieces of each bucket by."""
     policy: str
     """The scheduling policy of every bucket."""
+    max_bytes: int | None
+    """How much memory a bucket may keep."""
+    overflow: Path
+    """Where what a bucket sends goes, if it is a lot."""
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def made(self, name: Hashable, make: Callable[[], Made]) -> Made:
