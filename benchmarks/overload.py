@@ -131,13 +131,13 @@ class Outcome:
     def late_delays(self, seconds: float) -> float:
         """Return the delay of windows at the end of the burst; those that were not handed over still wait."""
         now = max((at for at, _ in self.delivered.delays.values()), default=self.ended)
-        waited = {end: max(now, self.ended) - end / SECOND for end in _windows(self.ended - seconds, self.ended)}
+        waited = {end: max(now, self.ended) - end / SECOND for end in windows_between(self.ended - seconds, self.ended)}
         return median(self.delivered.delays.get(end, (0.0, delay))[1] for end, delay in waited.items())
 
     @property
     def share(self) -> float:
         """Return how many of the windows of the burst were delivered."""
-        all_ends = _windows(self.began, self.ended)
+        all_ends = windows_between(self.began, self.ended)
         return len(self.delivered.delays.keys() & set(all_ends)) / max(len(all_ends), 1)
 
     @property
@@ -148,7 +148,7 @@ class Outcome:
 
     def longest_gap(self) -> int:
         """Return the longest run of windows in the burst that are missing."""
-        ends = _windows(self.began, self.ended)
+        ends = windows_between(self.began, self.ended)
         found = [at for at, end in enumerate(ends) if end in self.delivered.delays]
         return int(max(np.diff([-1, *found, len(ends)]))) - 1
 
@@ -168,7 +168,7 @@ class Outcome:
         return sum(rows != wanted.get(end) for end, rows in self.delivered.rows.items())
 
 
-def _windows(since: float, until: float) -> range:
+def windows_between(since: float, until: float) -> range:
     """Return the ends of the windows that end in a stretch of time."""
     return range(-(-round(since * SECOND) // WINDOW) * WINDOW, round(until * SECOND), WINDOW)
 

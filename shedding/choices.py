@@ -35,6 +35,9 @@ MOST_MATCHES = 1024
 ENOUGH_MATCHES = 5.0
 """From how many matches on full probes say more of how wrong expectations are than that they are right."""
 
+ENOUGH_SAMPLED = 0.005
+"""From which share of full probes on they stand for all others of their micro-batch."""
+
 LEAST_KEPT = 1e-4
 """The share of all pairs that is taken to come to a join at least."""
 
@@ -163,12 +166,13 @@ class Selecting(Decider):
     def _missed_in(self, side: int, counts: Counts, total: float) -> float:
         """Return what was missed in a micro-batch, in which an exact join would have made so many comparisons.
 
-        The full probes before it tell, but they are what the selection was made by: of what they have inside of it,
-        others have some outside. How much that is, full probes tell by what they have missed since.
+        Its full probes stand for all others, among which they were drawn. If they are too few, those before it tell,
+        but they are what the selection was made by: of what they have inside of it, others have some outside. How much
+        that is, full probes tell by what they have missed since.
         """
         own = counts.comparisons if counts.comparisons.any() else self._adaptation.learned[side].counts.comparisons
-        compared = float(own.sum())
-        if self.fraction <= 0 or not compared:
+        compared, sampling = float(own.sum()), self._adaptation.in_force[side][0].sampling
+        if self.fraction <= 0:
             return 0.0
         whole, outside_of_it = self._adaptation.expected(side, own)
         worth, missed = float(counts.worth.sum()), float((counts.worth - counts.inside).sum())
@@ -181,7 +185,9 @@ class Selecting(Decider):
             found = whole * float(min(max(share, 0.0), 1.0))
         else:
             found = missed
-        return (1 - self._adaptation.in_force[side][0].sampling) * found * total / compared
+        if sampling >= ENOUGH_SAMPLED:
+            return missed * (1 - sampling) / sampling
+        return (1 - sampling) * found * total / compared if compared else 0.0
 
     def in_force(self) -> dict[str, Any]:
         sides = self._adaptation.in_force

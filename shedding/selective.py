@@ -210,8 +210,8 @@ def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
     order = np.argsort(-np.concatenate(worths), kind="stable")
     volume = np.concatenate(volumes)[order]
     left = fraction * sum(float(side.in_cells.sum()) for side in sides) - (np.cumsum(volume) - volume)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(volume > 0, np.clip(left / volume, 0.0, 1.0), left > 0)
+    shares = (left > 0).astype(float)
+    np.divide(np.clip(left, 0.0, volume), volume, out=shares, where=volume > 0)
     counts = np.concatenate(cells)
     owners = np.repeat(np.arange(len(counts)), counts)[order]
     parts = np.minimum(np.bincount(owners, shares, len(counts)) / counts, 1.0)
@@ -541,6 +541,9 @@ class Adaptation:
         0.25 (Ages(least=1000, end=1667),)
         """
         first, second = (np.diff(younger(self.borders(side))) for side in (0, 1))
+        most = max(first.max(), second.max())
+        if most > 0:
+            first, second = first / most, second / most
         is_foreseen = first.any() and second.any()
         self._select(fraction_within(share, self.sampling), (first, second) if is_foreseen else (None, None))
         return self._share_of((first, second))

@@ -115,6 +115,10 @@ def test_no_other_fractions_of_the_same_budget_bring_more(of: list[Side], r: flo
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=4, max_size=4), st.floats(0.05, 0.95), st.integers(0, 3), st.booleans())
+@example([1.1125369292536007e-308] * 4, 0.475, 0, False)
+@example([1.1125369292536007e-308, 0.0, 0.0, 0.0], 0.475, 1, True)
+@example([5e-324, 0.0, 0.0, 0.0], 0.475, 0, True)
+@example([5e-324, 100.0, 0.0, 1.1e-308], 0.475, 0, True)
 def test_a_share_of_looks_is_one_of_the_rows_that_there_are(
     rows: list[float], share: float, densest: int, is_known: bool
 ) -> None:

@@ -45,7 +45,7 @@ def decided(folder: Path, batch: int) -> dict[str, float]:
 def told(shedder: Shedder, plan: Plan, costly: str) -> None:
     """Tell of micro-batches that are in time, most of which is for the queries of one stream; 40 bytes are a row."""
     figures = tuple(
-        Figures(o.id, "operator", o.kind, seconds=5.0 if costly in _streams(plan, o.id) else 0.1)
+        Figures(o.id, "operator", o.kind, seconds=0.05 if costly in _streams(plan, o.id) else 0.001)
         for o in plan.operators
         if o.kind != "source"
     )
@@ -99,7 +99,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
     shedder = Shedder(tmp_path, plan, Definitions(catalog, list(catalog.queries.values())))
     (dual,) = [each for each in plan.operators if each.kind == "dual-join"]
     figures = tuple(
-        Figures(o.id, "operator", o.kind, seconds=5.0 if o is dual else 0.1)
+        Figures(o.id, "operator", o.kind, seconds=0.05 if o is dual else 0.001)
         for o in plan.operators
         if o.kind != "source"
     )
@@ -124,7 +124,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
         return values["choices"][dual.schedule]["fraction"], front
 
     assert decision(6, 40_000) == (0.0, 0.0)
-    rear, front = decision(7, 95_000)
+    rear, front = decision(7, 83_500)
     assert rear > 0.1 and front == 0.0, "at first rows that find few others do not look"
     most, front = decision(8, 600_000)
     assert rear < most < 1 and front > 0.3, "beyond the best share of looks, rows are lost"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from planner import operators as op
 from planner.plan import Plan
 from shedding.plans import schedules_of
@@ -31,11 +33,28 @@ class DecidedSchedules:
                 name = operator.units.schedule
                 self._reach[name] = max(self._reach.get(name, 0), operator.size)
 
-    def decide(self, name: str, fraction: float) -> None:
-        """Lose a share of the units of a schedule, from the first one on that nothing has been read of."""
+    def decide(self, name: str, fraction: float, given_up_until: int | None = None) -> None:
+        """Lose a share of the units of a schedule, from the first one on that nothing has been read of.
+
+        All of them that need rows up to some instant are lost if these are given up.
+        """
         schedule = self.all[name]
-        if fraction != schedule.wanted and self.newest is not None:
-            schedule.decide(fraction, self._first_open(name, self.newest))
+        if self.newest is None:
+            return
+        first = self._first_open(name, self.newest)
+        if given_up_until is not None and (unit := self._first_open(name, given_up_until)) > first:
+            schedule.decide(1.0, first)
+            schedule.decide(fraction, unit)
+        elif fraction != schedule.wanted:
+            schedule.decide(fraction, first)
+
+    def keeps_begun(self, name: str) -> bool:
+        """Tell whether any unit is kept of which something has been read, but not all."""
+        if self.newest is None:
+            return False
+        schedule = self.all[name]
+        first, last = -(-(self.newest + 1) // schedule.length), self._first_open(name, self.newest) - 1
+        return first <= last and bool(schedule.kept(np.arange(first, last + 1)).any())
 
     def read_until(self, newest: int, closed: int | None) -> None:
         """Learn how far sources have been read, and which instants are complete."""

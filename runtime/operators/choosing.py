@@ -255,12 +255,17 @@ def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
 
 # Dual windows
 
+MOST_ASKED, MOST_ASKED_PAIRS = 64, 8192
+"""How many rows of a batch that do not look tell what they miss, and about how many others these find, at most."""
+
 
 class _SkippingMatcher(Matcher):
     """Leaves out pairs whose later row does not look for others."""
 
     skipped: list[Ints]
     """The positions of rows that do not look, in order, by input."""
+    later: Ints
+    """By row of the batch, where the rows that come later begin in the log of the other input."""
 
     def begin(self, port: int, positions: Ints, arrived: Ints) -> None:
         """Prepare for the rows of a batch: where they are in their log, and when they came."""
@@ -268,13 +273,13 @@ class _SkippingMatcher(Matcher):
         self._skips = np.isin(positions, self.skipped[port])
         # Of two rows of one instant, that of the second input is the later one.
         later = np.searchsorted(store.start.values, arrived, side="right" if port else "left")
-        self._later = later + store.base
+        self.later = later + store.base
 
     def candidates(
         self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
     ) -> Iterator[Candidates]:
         assert codes is not None
-        later, skips = self._later[part.owner], self._skips[part.owner]
+        later, skips = self.later[part.owner], self._skips[part.owner]
         looking, still = np.flatnonzero(~skips), np.flatnonzero(skips)
         owner, positions = side.stub.find(side.index, codes[looking], part.start[looking], part.end[looking])
         high = np.full(len(still), side.stub.seen)
@@ -319,6 +324,7 @@ class DualJoin(InnerJoin):
 
     def __init__(self, node: op.DualJoin, context: Context) -> None:
         super().__init__(node, context)
+        self._exact = self.matcher
         self.matcher = _SkippingMatcher(self.matcher.sides, self.matcher.residual, None, context.block_rows)
         self.matcher.skipped = [np.empty(0, np.int64), np.empty(0, np.int64)]
         self._windows: list[_KeyCounts] = []
@@ -329,6 +335,8 @@ class DualJoin(InnerJoin):
         self._histogram = np.zeros(MOST_MATCHES + 1, np.int64)
         self._costs = [0.0, 0.0, 0.0, 0.0]
         self._found = self._expected = self._left_out = self._skips = 0
+        self._missed = 0.0
+        """How many pairs were missed, as rows tell that looked although they need not have."""
 
     def settle(self) -> None:
         self._windows = []
@@ -338,8 +346,9 @@ class DualJoin(InnerJoin):
             return super().pieces(port, batch)
         positions, arrived, is_new = self._places(port, batch)
         started = perf_counter()
-        self._decide(port, batch, positions, is_new)
+        skipped, matches = self._decide(port, batch, positions, is_new)
         self.matcher.begin(port, positions, arrived)
+        self._missed += self._missed_by(port, batch, skipped, matches)
         return self._pairs(self._costed(port, batch, int(is_new.sum()), started))
 
     def _costed(self, port: int, batch: ChangeBatch, new: int, started: float) -> Iterator[Matches]:
@@ -373,8 +382,28 @@ class DualJoin(InnerJoin):
         arrived[~is_new] = stub.store.start.at(positions[~is_new])
         return positions, arrived, is_new
 
-    def _decide(self, port: int, batch: ChangeBatch, positions: Ints, is_new: Mask) -> None:
-        """Note which new rows do not look, by how many others they would find."""
+    def _missed_by(self, port: int, batch: ChangeBatch, rows: Ints, matches: Ints) -> float:
+        """Return how many pairs rows miss that do not look: a few of them tell, the likelier the more they would find.
+
+        What is found beyond equal keys is not expected, but counted.
+        """
+        expected = matches + 1
+        reached = np.cumsum(expected)
+        if not len(rows):
+            return 0.0
+        count = int(min(MOST_ASKED, max(MOST_ASKED_PAIRS * len(rows) // reached[-1], 1), len(rows)))
+        chosen = np.searchsorted(reached, (np.arange(count) + 0.5) * reached[-1] / count)
+        asked, times = np.unique(chosen, return_counts=True)
+        mask = np.zeros(len(batch), np.bool_)
+        mask[rows[asked]] = True
+        later, found = self.matcher.later[rows[asked]], np.zeros(len(asked))
+        for part in self._exact.matches(port, batch.filter(mask)):
+            assert part.positions is not None
+            found += np.bincount(part.owner[part.positions < later[part.owner]], minlength=len(asked))
+        return float((found / expected[asked] * times).sum() / count * reached[-1])
+
+    def _decide(self, port: int, batch: ChangeBatch, positions: Ints, is_new: Mask) -> tuple[Ints, Ints]:
+        """Note which new rows do not look, by how many others they would find; return these, and how many that is."""
         cutoff = self.context.choices[self.node.schedule]
         assert isinstance(cutoff, Cutoff)
         if not self._windows:
@@ -389,6 +418,7 @@ class DualJoin(InnerJoin):
         self._expected += int(matches[~skips].sum())
         self._left_out += int(matches[skips].sum())
         self._skips += int(skips.sum())
+        return np.flatnonzero(is_new)[skips], matches[skips]
 
     def take_counts(self) -> dict[str, Any]:
         """Return what was counted since the last time."""
@@ -398,7 +428,7 @@ class DualJoin(InnerJoin):
             "histogram": self._histogram[:last].tolist(),
             "costs": self._costs,
             "found": self._found,
-            "missed": self._left_out * (self._found / self._expected if self._expected else 1.0),
+            "missed": self._missed,
             "work": [done + self._skips + self._left_out, done],
         }
         self._reset()

@@ -12,8 +12,7 @@ makes no difference.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +21,9 @@ import pyarrow.compute as pc
 
 from planner import operators as op
 from planner.codec import ExprField
-from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, take
+from runtime.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, concat_columns, take
 from runtime.chunks import Chunks, Delta
-from runtime.matching import Holds, Matcher, Matches, pairs_in_blocks
+from runtime.matching import Matcher, Matches, pairs_in_blocks
 from runtime.matching import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
@@ -53,22 +52,32 @@ def demands_of(operators: Mapping[str, Operator]) -> dict[str, list[Demand]]:
     return {name: each.demands for name, each in operators.items() if isinstance(each, EvictingJoin)}
 
 
+MOST_TESTED = 4096
+"""Of how many of these pairs at once it is tested whether they satisfy what a join asks beside equal keys, at most."""
+
+Satisfying = Callable[[Ints, Columns], Mask]
+"""Tells which pairs satisfy what a join asks beside equal keys: rows that come, by their numbers, with missed ones."""
+
+
 class _Missed:
     """A sample of the rows that were given up, by their keys' codes and ends, to count the pairs that they miss.
 
     Rows that can expect more partners are more likely to be in it, and count for fewer others: what is counted is right
-    on average, whatever was expected, and the better that was the less it varies.
+    on average, whatever was expected, and the better that was the less it varies. Columns are there if pairs have to
+    satisfy more than equal keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, types: Sequence[pa.DataType] = ()) -> None:
         self.codes, self.ends = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.columns: Columns = tuple(pa.array([], each) for each in types)
         self.weights, self.likely = np.empty(0), np.empty(0)
         """How many rows each stands for, and how likely it is to be picked if there are too many."""
 
-    def add(self, codes: Ints, ends: Ints, expected: npt.NDArray[np.float64]) -> None:
+    def add(self, codes: Ints, ends: Ints, expected: npt.NDArray[np.float64], columns: Columns) -> None:
         """Remember rows, each with how many partners it could expect, in an order that is always the same."""
         if not len(codes):
             return
+        self.columns = concat_columns([self.columns, columns])
         self.codes, self.ends = np.concatenate((self.codes, codes)), np.concatenate((self.ends, ends))
         self.weights = np.concatenate((self.weights, np.ones(len(codes))))
         self.likely = np.concatenate((self.likely, expected + max(float(expected.mean()), 1e-9)))
@@ -78,37 +87,59 @@ class _Missed:
             self._keep(np.searchsorted(reached, (np.arange(MOST_MISSED // 2) + 0.5) * step))
             self.weights = step / self.likely
 
-    def misses(self, codes: Ints, starts: Ints) -> float:
-        """Return how many pairs rows that come would have made with those that were given up."""
+    def misses(self, codes: Ints, starts: Ints, satisfying: Satisfying | None) -> float:
+        """Return how many pairs rows that come would have made with those that were given up.
+
+        Whether they satisfy more than equal keys is tested of as many as there is time for, evenly chosen.
+        """
         order = np.argsort(self.codes, kind="stable")
         known = self.codes[order]
         first = np.searchsorted(known, codes)
         owner, at = expand_ranges(first, np.searchsorted(known, codes, side="right") - first)
-        found = order[at]
-        return float(self.weights[found][self.ends[found] > starts[owner]].sum())
+        alive = np.flatnonzero(self.ends[order[at]] > starts[owner])
+        owner, found = owner[alive], order[at[alive]]
+        weights = self.weights[found]
+        total = float(weights.sum())
+        if satisfying is None or not total:
+            return total
+        reached = np.cumsum(weights)
+        count = min(len(found), MOST_TESTED)
+        chosen = np.searchsorted(reached, (np.arange(count) + 0.5) * reached[-1] / count)
+        chosen = np.minimum(chosen, len(found) - 1) if count < len(found) else np.arange(count)
+        holds = satisfying(owner[chosen], take(self.columns, found[chosen]))
+        return total * float(holds.mean() if count < len(found) else weights[holds].sum() / total)
 
     def forget_before(self, instant: int) -> None:
         """Forget rows that have ended."""
         self._keep(np.flatnonzero(self.ends > instant))
 
     def _keep(self, at: Ints) -> None:
-        self.codes, self.ends = self.codes[at], self.ends[at]
+        self.codes, self.ends, self.columns = self.codes[at], self.ends[at], take(self.columns, at)
         self.weights, self.likely = self.weights[at], self.likely[at]
 
     def to_table(self) -> pa.RecordBatch:
         """Return it as state."""
         columns = {"code": self.codes, "end": self.ends, "weight": self.weights, "likely": self.likely}
-        return pa.record_batch({name: pa.array(each) for name, each in columns.items()})
+        arrays = {name: pa.array(each) for name, each in columns.items()}
+        return pa.record_batch(arrays | {f"c{at}": each for at, each in enumerate(self.columns)})
 
     def from_table(self, table: pa.RecordBatch) -> None:
         """Take over state."""
-        self.codes, self.ends, self.weights, self.likely = (column.to_numpy() for column in table.columns)
+        self.codes, self.ends, self.weights, self.likely = (column.to_numpy() for column in table.columns[:4])
+        self.columns = tuple(table.columns[4:])
 
 
 class _Input:
     """The rows that are held of one input, their keys' codes, and how often keys come on it."""
 
-    def __init__(self, types: tuple[pa.DataType, ...], keys: tuple[ExprField, ...], context: Context, window: int):
+    def __init__(
+        self,
+        types: tuple[pa.DataType, ...],
+        keys: tuple[ExprField, ...],
+        context: Context,
+        window: int,
+        is_tested: bool,
+    ) -> None:
         self.keys_of = evaluate_all(keys, context.functions)
         self.store = Store(types, is_log=False)
         self.matched = Matched(self.store.stub(StoredEnds()), self.keys_of, "keys")
@@ -119,7 +150,7 @@ class _Input:
         """The bytes that each row takes: a function of the row, however it came here."""
         self.window = window
         self.frequencies = Frequencies(TRACKED, half_life=float(window))
-        self.missed, self.kept_missed = _Missed(), Chunks()
+        self.missed, self.kept_missed = _Missed(types if is_tested else ()), Chunks()
         self.new = 0
         """How many rows have come that nothing was learned from yet."""
         self.latest: int | None = None
@@ -191,28 +222,17 @@ class EvictingJoin(Operator):
         super().__init__(node, context)
         keys = (node.left_keys, node.right_keys)
         self._inputs = [
-            _Input(types, own, context, window)
+            _Input(types, own, context, window, node.residual is not None)
             for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
         ]
-        residual = residual_of(node.residual, context)
-        counted = residual and replace(residual, holds=self._counting(residual.holds))
-        self._matcher = Matcher([each.matched for each in self._inputs], counted, None, context.block_rows)
-        self._tested = [0, 0]
-        """How many pairs with equal keys were found that have to satisfy more than that, and how many of them do."""
+        self._residual = residual_of(node.residual, context)
+        sides = [each.matched for each in self._inputs]
+        self._matcher = Matcher(sides, self._residual, None, context.block_rows)
         self._found = 0
         self._lost = 0.0
         """How many pairs were missed, as far as one can tell."""
         self._given_up = 0
         self._learned = Chunks()
-
-    def _counting(self, holds: Holds) -> Holds:
-        def counting(columns: Columns, length: int) -> Mask:
-            found = holds(columns, length)
-            self._tested[0] += length
-            self._tested[1] += int(found.sum())
-            return found
-
-        return counting
 
     @property
     def nbytes(self) -> int:
@@ -248,9 +268,19 @@ class EvictingJoin(Operator):
             self._found += len(part.owner)
             yield part
         self._inputs[port].take_in(batch, codes)
-        tested, satisfied = self._tested
-        share = satisfied / tested if tested else 1.0
-        self._lost += share * self._inputs[1 - port].missed.misses(codes, batch.start)
+        self._lost += self._inputs[1 - port].missed.misses(codes, batch.start, self._satisfying(port, batch))
+
+    def _satisfying(self, port: int, batch: ChangeBatch) -> Satisfying | None:
+        """Return what tells which rows of a batch satisfy more than equal keys with rows of the other input."""
+        residual = self._residual
+        if residual is None:
+            return None
+
+        def satisfying(rows: Ints, others: Columns) -> Mask:
+            own = take(batch.columns, rows)
+            return residual.holds((*own, *others) if port == 0 else (*others, *own), len(rows))
+
+        return satisfying
 
     def settle(self) -> None:
         """Learn from a micro-batch; then let go of rows that have ended, and of others if the budget is used up."""
@@ -297,7 +327,8 @@ class EvictingJoin(Operator):
             gone = np.flatnonzero(~kept)
             gone = gone[np.argsort(own.ids[gone], kind="stable")]
             expected = side.expected(own.codes[gone], age[gone])
-            own.missed.add(own.codes[gone], own.store.end.values[gone], expected)
+            columns = own.store.rows(gone + own.store.base) if own.missed.columns else ()
+            own.missed.add(own.codes[gone], own.store.end.values[gone], expected, columns)
             self._given_up += len(gone)
             own.keep(np.flatnonzero(kept))
 
@@ -308,7 +339,6 @@ class EvictingJoin(Operator):
             "found": self._found,
             "lost": self._lost,
             "given up": self._given_up,
-            "tested": self._tested,
             "latest": [each.latest for each in self._inputs],
             "frequencies": [each.frequencies.values() for each in self._inputs],
         }
@@ -328,7 +358,6 @@ class EvictingJoin(Operator):
         for chunk in self._learned:
             values = json.loads(chunk.column(0)[0].as_py())
             self._found, self._lost, self._given_up = values["found"], values["lost"], values["given up"]
-            self._tested = values["tested"]
             for each, latest, known in zip(self._inputs, values["latest"], values["frequencies"], strict=True):
                 each.latest, each.frequencies = latest, Frequencies.of(known)
 

@@ -99,7 +99,7 @@ class Job:
         self.counters.begin(record.plan)
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
-        self._shedder = Shedder(self._folder / "shedding", record.plan, definitions, record.buckets) if sheds else None
+        self._shedder = self._made_shedder(record, definitions) if sheds else None
         saved = Record.load(self._folder)
         told = {} if saved is None else saved.static
         static = self._static.contents(self._spark, record.plan.sources, definitions, told)
@@ -113,6 +113,7 @@ class Job:
         with translated(), own_workers(self._spark.sparkContext):
             pieces = self._pieces(record.stages, definitions)
             record.save(self._folder)
+            self._pace_files()
             self._files.open()
             self._query = SparkQuery(pieces, self._deliver, self._folder / "spark", f"cql {self._task.network}")
             self._query.start()
@@ -123,6 +124,21 @@ class Job:
             self._idle_watch = IdleWatch(names, timeout, self._tell_idle)
             self._idle_watch.start()
         self._wait_until_told(news)
+
+    def _made_shedder(self, record: Record, definitions: Definitions) -> Shedder:
+        return Shedder(
+            self._folder / "shedding",
+            record.plan,
+            definitions,
+            record.buckets,
+            self._spark.sparkContext.defaultParallelism,
+            self.counters.figures(),
+        )
+
+    def _pace_files(self) -> None:
+        """Let the next micro-batch have as many files as will do no harm, as long as nobody knows what rows cost."""
+        if self._shedder is not None and self._files:
+            self._files.allow(self._shedder.most_times())
 
     def _wait_until_told(self, message: str) -> None:
         """Wait until a control message has taken effect."""
@@ -326,7 +342,8 @@ class Job:
         self.counters.count(batch_id, counted, rows_out, perf_counter() - started)
         if self._shedder is not None:
             counts = counted_by_joins(counted), demands_of_joins(counted)
-            self._shedder.done(self.counters.progress(), self.counters.shed(), *counts)
+            self._shedder.done(self.counters.progress(), self.counters.shed(), *counts, self.counters.first)
+            self._pace_files()
         if self._last_message and self.counters.told >= self._last_message:
             self._query.stop_after_this()
         if self._idle_watch is not None:

@@ -29,9 +29,10 @@ from runtime.progress import Progress
 from runtime.spark.amounts import Expectation
 from runtime.spark.definitions import Definitions
 from runtime.spark.telling import tell_schedules
+from runtime.statistics import Figures
 from shedding.budgets import Budgets, Demand
 from shedding.choices import Choices, Skipping
-from shedding.control import Controller, Load, Observed, Share
+from shedding.control import Bound, Controller, Load, Observed, Share
 from shedding.foresight import Front, Looks
 from shedding.plans import choices_of_query, units_of_query
 from shedding.schedule import most_lost
@@ -44,6 +45,12 @@ LONGEST_LAG = 3600.0
 
 REMEMBERED_PAUSES = 10
 """Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+
+REMEMBERED_OFFSETS = 100
+"""Of how many micro-batches it is known by how much their rows came late by the clock."""
+
+SHORTEST_IDLENESS = 3.0
+"""In so many seconds between two micro-batches there may have been something to do all the time."""
 
 LAST_RESORT = 1e6
 """By how much heavier answers weigh where rows are lost only when nothing else is left to lose."""
@@ -61,7 +68,16 @@ UNBOUNDED_LATENCY = 10.0
 class Shedder:
     """The schedules of a network, and what is decided about them."""
 
-    def __init__(self, folder: Path, plan: Plan, definitions: Definitions, buckets: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        definitions: Definitions,
+        buckets: int = 1,
+        processors: int = 1,
+        figures: Sequence[Figures] = (),
+    ) -> None:
+        """`processors` is how many tasks can run at once, `figures` what operators have done before."""
         self._folder = folder
         self._plan = plan
         self._queries = list(definitions.queries)
@@ -69,7 +85,7 @@ class Shedder:
         self._choices = Choices(plan)
         self._budgets = Budgets(plan, buckets)
         self._joins = list(self._choices.joins.values())
-        self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9)
+        self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9, parallel=processors)
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
         self._delay = _longest_delay(definitions, plan)
@@ -81,7 +97,18 @@ class Shedder:
         """How many rows the sources have for the next micro-batch, if they say that."""
         self._between: deque[float] = deque(maxlen=REMEMBERED_PAUSES)
         """Seconds from the end of a micro-batch to the begin of the next."""
-        self._ended: float | None = None
+        self._begun = self._ended = time.monotonic()
+        """When the last micro-batch began and ended; before the first one, when the job started."""
+        self._span = 0.0
+        """In how many seconds the rows of the last micro-batch had come, as far as anybody knows."""
+        self._is_limited = False
+        """Whether the last micro-batch left behind what it was not to have."""
+        self._offsets: deque[float] = deque(maxlen=REMEMBERED_OFFSETS)
+        """By how many seconds the newest rows were behind the clock when they were read."""
+        self._density = 0.0
+        """How many rows there are to a tick, of late."""
+        self._busy = _busy(figures)
+        """How many seconds operators have worked up to now."""
         self._last: Progress | None = None
         drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
         self._fronts = {
@@ -116,7 +143,7 @@ class Shedder:
         if not self._schedules.all and not self._joins and not self._budgets.parts:
             return
         self._expected = self._expectation.rows(amounts)
-        if self._ended is not None:
+        if self._last is not None:
             self._between.append(time.monotonic() - self._ended)
         path = self._folder / f"{batch_id:010}.json"
         if path.exists():
@@ -124,6 +151,8 @@ class Shedder:
         else:
             self._decide()
             self._write(path)
+        self._span = self._waited()
+        self._begun = time.monotonic()
         told = {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
         tell_schedules(context, told)
 
@@ -133,11 +162,12 @@ class Shedder:
         dropped: Mapping[str, Sequence[int]],
         counted: Mapping[str, Sequence[Mapping[str, Any]]],
         demands: Mapping[str, Mapping[int, Sequence[Demand]]] = NO_DEMANDS,
+        first: int | None = None,
     ) -> None:
         """Learn from a micro-batch that is done.
 
         `counted` is what buckets of joins that choose have counted in it, `demands` how much memory those of joins that
-        give up rows would use.
+        give up rows would use; `first` is the first instant that was ever read.
         """
         batch = progress.course[-1] if progress.course else None
         passed = self._passed(dropped)
@@ -145,6 +175,9 @@ class Shedder:
             front.note(passed.get(front.drop, 1.0), progress.newest or 0)
         self._choices.learn(counted, {join: front.kept_pairs for join, front in self._fronts.items()})
         passed = {drop: share for drop, share in passed.items() if drop in self._above}
+        known = self._schedules.newest if self._schedules.newest is not None or first is None else first - 1
+        if progress.newest is not None:
+            self._schedules.read_until(progress.newest, progress.closed)
         if batch is not None and batch.rows_in:
             work = []
             for name, each in counted.items():
@@ -156,14 +189,22 @@ class Shedder:
             kept = batch.rows_in * (sum(work) / len(work) if work else 1.0) * max(1 - lost, 0.0)
             before = [1 - front.kept[0] for front in self._fronts.values()]
             lost_before = round(batch.rows_in * sum(before) / max(len(before), 1))
-            self._controller.observe(Observed(batch.rows_in, round(kept), batch.seconds, lost_before))
+            busy = _busy(progress.figures)
+            observed = Observed(batch.rows_in, round(kept), batch.seconds, lost_before, max(busy - self._busy, 0.0))
+            self._busy = busy
+            self._controller.observe(observed)
             self._expectation.learn(batch.rows_in)
-            self._follow_rate(progress, batch.rows_in, batch.seconds)
+            self._follow_rate(progress, batch.rows_in, batch.seconds, known)
         self._budgets.learn(demands)
         self._last = progress
-        if progress.newest is not None:
-            self._schedules.read_until(progress.newest, progress.closed)
         self._ended = time.monotonic()
+
+    def most_times(self) -> float | None:
+        """Return how many times as much as the last micro-batch the next one is to have at most; None: no matter."""
+        most = self._controller.most_rows(self._bound())
+        self._is_limited = most is not None
+        read = 0 if self._last is None or not self._last.course else self._last.course[-1].rows_in
+        return None if most is None else most / max(read, 1)
 
     # What users ask
 
@@ -211,16 +252,24 @@ class Shedder:
     # Deciding
 
     def _decide(self) -> None:
-        waiting = self._waiting()
+        waiting, bound = self._waiting(), self._bound()
         ticks = waiting / self._rate * self._second if self._rate else 0.0
-        load = Load(waiting, self._rate, self._looks.work(waiting, ticks), self._is_ahead)
+        waited = self._waited()
+        rate = self._rate or (waiting / waited if waited else 0.0)
+        has_begun = any(self._schedules.keeps_begun(drop.units.schedule) for drop in self._drops)
+        load = Load(waiting, rate, self._looks.work(waiting, ticks), self._is_ahead, waited, has_begun)
         shares = self._shares(load.work)
-        found = self._controller.fractions(load, shares, self._allowed())
+        given_up = self._controller.given_up(load, shares, bound) if self._gives_up else 0.0
+        load = load.without(given_up)
+        found = self._controller.fractions(load, shares, bound.batch)
         for join, front in self._alone.items():
             if join not in self._asked:
                 found[front.schedule], found[join] = front.split(found[join], shares[join].most - 1)
+        until = self._instant_of(given_up, waiting) if given_up else None
         for name in self._schedules.all:
-            self._schedules.decide(name, self._asked.get(name, found.get(name, 0.0)))
+            asked = self._asked.get(name)
+            fraction = found.get(name, 0.0) if asked is None else asked
+            self._schedules.decide(name, fraction, until if asked is None and name in shares else None)
         for join in self._choices.joins:
             before = self._fronts.get(join)
             kept = 1.0 if before is None else 1 - self._schedules.all[before.schedule].wanted
@@ -230,46 +279,80 @@ class Shedder:
     def _waiting(self) -> float:
         """Return how many rows wait to be read, as far as can be known.
 
-        Sources know what they hand out now; by the clock, there may be more behind that.
+        Sources know what they hand out now; by the clock, there may be more behind that. Not if they were told to hand
+        out a part: then what they have is all that there will be.
         """
         progress = self._last
         if progress is None or not progress.course:
             return self._expected or 0.0
         behind = self._behind(progress)
-        if behind is not None:
+        if behind is not None and not self._is_limited and not self._was_idle:
             return max(self._expected or 0.0, self._rate * behind)
         return float(progress.course[-1].rows_in) if self._expected is None else self._expected
 
+    @property
+    def _was_idle(self) -> bool:
+        """Whether there was nothing to do for most of the time since the last micro-batch began."""
+        return time.monotonic() - self._ended > max(self._ended - self._begun, SHORTEST_IDLENESS)
+
+    def _waited(self) -> float:
+        """Return for how many seconds the first of the rows that wait have waited."""
+        if self._was_idle:
+            return 0.0
+        behind = None if self._last is None else self._behind(self._last)
+        return time.monotonic() - self._begun if behind is None else behind
+
+    def _instant_of(self, share: float, waiting: float) -> int | None:
+        """Return the instant before which a share of the rows that wait are, the first ones; None if nobody knows."""
+        newest, progress = self._schedules.newest, self._last
+        if newest is None or progress is None:
+            return None
+        behind = self._behind(progress)
+        if behind is not None:
+            return newest + round(share * behind * self._second)
+        return newest + round(share * waiting / self._density) if self._density else None
+
     def _behind(self, progress: Progress) -> float | None:
-        """Return for how many seconds rows have been coming that are not read yet; None if that is not known."""
+        """Return for how many seconds rows have been coming that are not read yet; None if that is not known.
+
+        Rows may come late by the clock, all of them.
+        """
         newest = self._schedules.newest
         if progress.time is not TimeDomain.TIMESTAMP or newest is None:
             return None
         seconds = time.time() - newest / 1e6
-        return seconds if 0 <= seconds < LONGEST_LAG else None
+        return max(seconds - min(self._offsets, default=0.0), 0.0) if 0 <= seconds < LONGEST_LAG else None
 
-    def _follow_rate(self, progress: Progress, rows: int, seconds: float) -> None:
+    def _follow_rate(self, progress: Progress, rows: int, seconds: float, before: int | None) -> None:
         """Learn how many rows come in a second: by their own time if that is the one on the wall."""
-        before, newest = self._schedules.newest, progress.newest
-        behind = self._behind(progress)
-        if behind is not None and before is not None and newest is not None and newest > before:
-            span = (newest - before) / 1e6
+        newest = progress.newest
+        span = 0 if before is None or newest is None else newest - before
+        self._density = rows / span if span > 0 else 0.0
+        if progress.time is TimeDomain.TIMESTAMP and newest is not None and not self._is_limited:
+            behind = time.time() - (time.monotonic() - self._begun) - newest / 1e6
+            self._offsets.extend([behind] if 0 <= behind < LONGEST_LAG else [])
+        if self._density and self._behind(progress) is not None:
+            self._rate = self._density * self._second
         else:
-            span = max(seconds, 0.1)
-        self._rate = rows / span
+            self._rate = rows / max(seconds, self._span, 0.1)
 
-    def _allowed(self) -> float:
-        """Return how long a micro-batch may take: rows wait for one to end, and then for theirs.
+    def _bound(self) -> Bound:
+        """Return the bound that answers are to keep; what Spark needs is no less than the shortest pause of late."""
+        latency = min((each or UNBOUNDED_LATENCY for each in self._latencies), default=UNBOUNDED_LATENCY)
+        return Bound(latency, self._delay, min(self._between, default=0.0))
 
-        What Spark does between two is part of that: no less than the shortest pause of late.
+    @property
+    def _latencies(self) -> list[float | None]:
+        levels = [service_level(query.options, query.settings) for query in self._queries]
+        return [level.max_latency for level in levels if level.policy != "none"]
+
+    @property
+    def _gives_up(self) -> bool:
+        """Whether what waits for too long is given up as a whole: not if nobody has said what is too late.
+
+        Joins that choose leave out looks of whatever waits.
         """
-        bounds = [
-            level.max_latency or UNBOUNDED_LATENCY
-            for query in self._queries
-            if (level := service_level(query.options, query.settings)).policy != "none"
-        ]
-        latency = min(bounds, default=UNBOUNDED_LATENCY)
-        return max((latency - self._delay) / 2 - min(self._between, default=0.0), 0.1 * latency)
+        return not self._joins and all(each is not None for each in self._latencies)
 
     def _shares(self, work: float) -> dict[str, Share]:
         parts, found = self._parts(), dict[str, Share]()
@@ -284,7 +367,8 @@ class Shedder:
                 gap = (units.batch + 1) * units.length - drop.size
                 saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
             before = found[units.schedule].part if units.schedule in found else 0.0
-            found[units.schedule] = Share(before + parts[drop.id], min(saved, 1.0), most, weight)
+            unit = 0.0 if isinstance(drop, op.RandomDrop) else self._seconds_at_once(drop)
+            found[units.schedule] = Share(before + parts[drop.id], min(saved, 1.0), most, weight, unit)
         for join in self._joins:
             served = [query for query in self._queries if join.schedule in choices_of_query(self._plan, query.name)]
             weight = sum(service_level(query.options, query.settings).weight for query in served)
@@ -295,6 +379,11 @@ class Shedder:
                 most += self._passing(parts[join.id] * work)
             found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
+
+    def _seconds_at_once(self, drop: op.WindowDrop) -> float:
+        """Return of how many seconds all rows are passed if any units are kept."""
+        granule = self._schedules.all[drop.units.schedule].granule
+        return ((granule - 1) * drop.units.length + drop.size) / self._second
 
     def _passing(self, looking: float) -> float:
         """Return what it takes to let rows come to a join, beside looking at all that they could look at."""
@@ -349,6 +438,7 @@ class Shedder:
                 "choices": self._choices.to_values(),
                 "budgets": self._budgets.for_tasks(),
                 "asked": self._asked,
+                "costs": self._controller.values(),
             }
             hidden.write_text(json.dumps(values))
             sync(hidden)
@@ -365,8 +455,14 @@ class Shedder:
         self._schedules.take_over(values)
         self._choices.take_over(values["choices"])
         self._budgets.take_over(values.get("budgets", {}))
+        self._controller.take_over(values.get("costs", {}))
         known = self._schedules.all.keys() | self._choices.joins.keys()
         self._asked = {name: fraction for name, fraction in values["asked"].items() if name in known}
+
+
+def _busy(figures: Sequence[Figures]) -> float:
+    """Return how many seconds operators have worked."""
+    return sum(each.seconds or 0.0 for each in figures if each.kind == "operator")
 
 
 def _of_others(plan: Plan, queries: Sequence[QueryDef]) -> set[str]:

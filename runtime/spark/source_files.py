@@ -56,6 +56,13 @@ class SourceFiles:
         """Let Spark know of all files that there are now."""
         self._for_each(Tickets.look)
 
+    def __bool__(self) -> bool:
+        return bool(self._tickets)
+
+    def allow(self, times: float | None) -> None:
+        """Let the next micro-batch have some times as much as the last one, of each source; None: all there is."""
+        self._for_each(lambda tickets: tickets.allow(times))
+
     def _for_each(self, do: Callable[[Tickets], None]) -> None:
         """Do something with the tickets of each feed; an error gets the place of its table."""
         for feed, tickets in self._tickets.items():

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,6 +37,10 @@ class Tickets:
         self._log = log
         self._name = name
         self._lock = threading.Lock()
+        self._waiting: deque[SourceFile] = deque()
+        """Files that are known and have no tickets yet."""
+        self._allowed: float | None = None
+        self._issued = 0
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -52,10 +57,26 @@ class Tickets:
         return said
 
     def look(self, only_complete: bool = False) -> None:
-        """Issue tickets for new files; with `only_complete`, not for those that somebody seems to be writing."""
+        """Issue tickets for new files, as far as they are allowed; with `only_complete`, not for those that somebody
+        seems to be writing."""
         with self._lock:
-            for file in self._log.discover(only_complete):
-                self._issue(file)
+            self._waiting.extend(self._log.discover(only_complete))
+            self._issue_waiting()
+
+    def allow(self, times: float | None) -> None:
+        """Let the next micro-batch have some times as many bytes as since the last call; None: all there are.
+
+        It can have at least one file, and the file with which there are too many.
+        """
+        with self._lock:
+            self._allowed = None if times is None else max(times * self._issued, 1)
+            self._issued = 0
+            self._issue_waiting()
+
+    def _issue_waiting(self) -> None:
+        while self._waiting and (self._allowed is None or self._issued < self._allowed):
+            self._issued += max(self._waiting[0].size, 1)
+            self._issue(self._waiting.popleft())
 
     def look_back(self) -> None:
         """Raise if a file that is done with has changed."""
