@@ -134,6 +134,24 @@ def test_a_run_from_a_new_checkpoint_replaces_the_files_of_an_earlier_one(
     assert contents("o") == contents("expected")
 
 
+@pytest.mark.parametrize("format_name", FILES)
+def test_a_batch_that_is_done_again_may_have_no_rows_now(format_name: str) -> None:
+    """An input that ended its first try was corrected."""
+    crashed = Delivery(Path("c"), [target(format_name, "o/o")])
+    crashed.deliver(0, {format_name: [ONE]})
+    before = Path("c/delivery.json").read_bytes()
+    crashed.deliver(1, {format_name: [TWO]})
+    crashed.abort()
+    Path("c/delivery.json").write_bytes(before)
+    if format_name == "stream":
+        record = json.loads(before)
+        record["queries"]["stream"].update(begun=1, length=len(b"[1]:+:x, 1\n"))
+        Path("c/delivery.json").write_text(json.dumps(record))
+    delivered("c", [target(format_name, "o/o")], changes(), first=1)
+    delivered("alone", [target(format_name, "p/o")], ONE)
+    assert contents("o") == contents("p")
+
+
 def test_a_run_without_results_replaces_an_earlier_one_too() -> None:
     targets = [target("csv", "o/csv"), target("stream", "o/s.txt")]
     delivered("c", targets, ONE)

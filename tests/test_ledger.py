@@ -100,7 +100,8 @@ def test_spark_finds_the_same_after_a_restart_too(spark: object) -> None:
     assert run(TABLE + COUNT, *skipped)[1:] == ([(4, "-", 1, 1), (5, "+", 1, 1)], LEFT_OUT)
     code, _, told = run(TABLE + COUNT)
     assert code == 1
-    assert told.startswith("script.cql:1:71: E503: 'r' at 2: a row is removed that is not there: k = 2")
+    first = "script.cql:1:71: E503: 'r' at {}: a row is removed that is not there: k = {}"
+    assert told.splitlines()[0] in (first.format(2, 2), first.format(4, 1)), "the first of one of the buckets"
 
 
 def random_log(rng: Random) -> list[tuple[int, tuple[Any, ...], int]]:

@@ -40,7 +40,9 @@ FILES_FOR_EACH = 3
 
 @pytest.mark.spark(own_process=True)
 @pytest.mark.timeout(600 + 180 * CRASHES)
-def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(tmp_path: Path) -> None:
+def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Files come while the run is killed, with any times. One is gone when it is to be read again, and comes back; the
     last one is bad at first, and is corrected."""
     rng = random.Random(SEED)
@@ -49,6 +51,7 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
     write_input(everything, FILES_FOR_EACH * (CRASHES + 1), rng)
     script = write_script(tmp_path / "whole.cql", everything, whole)
     assert main(["run", str(script), "--engine", "local"]) == 0, "the local engine, which nobody kills, is the judge"
+    told = capsys.readouterr().err
     script, checkpoint = write_script(tmp_path / "crashed.cql", data, crashed), tmp_path / "checkpoint of crashed"
     command = run_of(script, checkpoint)
     kills = []
@@ -56,7 +59,8 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
         for number, aim in enumerate(aims(CRASHES)):
             release(everything, data, FILES_FOR_EACH * (number + 1))
             kills.append(killed(command, checkpoint, crashed, aside, aim, number % 3 == 2, rng))
-            print(kills[-1])
+            with capsys.disabled():
+                print(kills[-1])
             if number % 10 == 1 and (files := planned(checkpoint)):
                 gone = rng.choice(files)
                 gone.rename(tmp_path / gone.name)
@@ -68,7 +72,7 @@ def test_after_kills_at_any_step_the_files_hold_what_a_run_without_kills_writes(
         assert f"'{last}'" in ended(command, aside, 1)
         shutil.copy2(everything / "ask" / last.name, last)
         said = f"{last}, which ended a run, is not what it was: it is read as it is now"
-        assert Run(command, aside).finish() == (0, said + "\n")
+        assert Run(command, aside).finish() == (0, f"{said}\n{told}")
     finally:
         for kill in kills:
             kill.run.kill_group()

@@ -304,6 +304,7 @@ class FolderSink(Sink):
             self.claim = Claim(self._folder, owner, is_folder=True)
         self._pattern = parts_of(options.format)
         self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.files-\d+")
+        self._is_first = True
         self.name = f"{options.format} {self._folder.absolute()}"
         if self._folder.exists() and not self._folder.is_dir():
             raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
@@ -314,9 +315,15 @@ class FolderSink(Sink):
         self._remove(self._hidden)
 
     def begin(self, batch_id: int, has_rows: bool) -> bool:
-        """Remove the files of an earlier run before the first batch of this one."""
+        """Remove the files of an earlier run before the first batch of this one.
+
+        A batch that is done again may have no rows now: an input that ended its first try has been corrected.
+        """
         self.check_place()
+        is_first, self._is_first = self._is_first, False
         if self.progress.begun >= 0:
+            if is_first and not has_rows:
+                self._remove(re.compile(rf"part-{batch_id:08}(-\d+)?\.{self._options.format}"))
             return False
         self.take_place()
         self._remove(self._pattern)

@@ -162,7 +162,7 @@ def check_source(spark: SparkSession, table: Table, on_bad_row: OnBadRow = "fail
     if is_read_by_engine(source):
         file_source(table, on_bad_row).place.check(is_followed=True)
     else:
-        frame_source(_read_by_spark(spark.readStream, table, source), table, on_bad_row)
+        frame_source(_read_by_spark(spark.readStream.name("source"), table, source), table, on_bad_row)
 
 
 def _source_of(table: Table) -> External:
