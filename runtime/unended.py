@@ -69,7 +69,9 @@ class Unended:
 
 def unended_text(query: str, rows: Mapping[str, int]) -> list[str]:
     """Return a line that says how many rows of each table a query has in windows that did not end; none without."""
-    found = [f"{count:,} {'row' if count == 1 else 'rows'} of {table}" for table, count in sorted(rows.items()) if count]
+    found = [
+        f"{count:,} {'row' if count == 1 else 'rows'} of {table}" for table, count in sorted(rows.items()) if count
+    ]
     if not found:
         return []
     return [f"{query}: in windows that did not end: {', '.join(found)}; SET end = close ends them"]

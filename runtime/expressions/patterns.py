@@ -67,6 +67,9 @@ def _each_once(matcher: Matcher) -> Matcher:
 
 # LIKE
 
+_LONG = 1000
+"""How long a pattern is of which every place of a text would be tried against every place, in RE2's way."""
+
 
 @lru_cache(1000)
 def _like_matcher(pattern: str, escape: str) -> Matcher:
@@ -86,18 +89,9 @@ def _like_matcher(pattern: str, escape: str) -> Matcher:
             return lambda text: pc.match_substring(text, middle)
         case parts:
             regex = rf"(?s)\A{''.join(map(plain.in_regex, parts))}\z"
-    if _is_too_large(regex):
+    if len(pattern) > _LONG:
         return _each_once(lambda texts: pa.array([plain.like(each, pattern, escape) for each in texts.to_pylist()]))
     return lambda text: pc.match_substring_regex(text, regex)
-
-
-def _is_too_large(regex: str) -> bool:
-    """Tell whether RE2 refuses a regular expression for the memory that it would take."""
-    try:
-        pc.match_substring_regex(pa.array([""]), regex)
-    except pa.ArrowInvalid:
-        return True
-    return False
 
 
 # Groups
