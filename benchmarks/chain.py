@@ -25,10 +25,10 @@ from cql.catalog import Catalog
 from planner import operators as op
 from planner.costs import Estimate
 from planner.plan import Plan, combine, compile_query
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
-from runtime.queues import Queue
-from runtime.scheduling import POLICIES, Chain, Fifo, Greedy, Ready, RoundRobin, Scheduler
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.executor import Executor
+from runtime.engine.queues import Queue
+from runtime.engine.scheduling import POLICIES, Chain, Fifo, Greedy, Ready, RoundRobin, Scheduler
 
 ARRIVALS = 7
 """A batch arrives at each of the instants 0 to 6, then none."""

@@ -28,7 +28,7 @@ import numpy as np
 
 import cql
 from benchmarks.overload import FILE_SECONDS, QUERY, SECOND, STREAM, Delivered, Feed, Outcome, windows_between
-from runtime.progress import Batch
+from runtime.reports.progress import Batch
 
 BOUND = 20.0
 MAX_GAP = 20

@@ -27,14 +27,14 @@ from cql import bound
 from planner import operators as op
 from planner.costs import Estimate
 from planner.plan import Plan, combine, compile_query
-from runtime import synopses
-from runtime.batch import FOREVER, ChangeBatch, concat_columns
-from runtime.executor import Executor
-from runtime.lifetimes import range_lifetime
+from runtime.columns.batch import FOREVER, ChangeBatch, concat_columns
+from runtime.engine.executor import Executor
+from runtime.engine.statistics import Work
 from runtime.operators import MAKERS
 from runtime.operators.windows import RangeWindow, window_operator
-from runtime.statistics import Work
-from runtime.stores import LifetimeRule, RowsEnds, StoredEnds
+from runtime.state import bind_synopses as synopses
+from runtime.state.store import LifetimeRule, RowsEnds, StoredEnds
+from runtime.time.window_lifetimes import range_lifetime
 
 BATCH = 65_536
 RUNS = 3

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from cql.catalog import Catalog
 from planner.plan import Plan, combine, compile_query
-from runtime import looking
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.executor import Executor
+from runtime.joins import candidates as looking
 
 WINDOW = 10_000
 BATCH = 1_000

@@ -21,10 +21,10 @@ from benchmarks import _plots
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.executor import Executor
 from shedding.analysis import Costs, fraction_needed
-from shedding.plans import compile_all, compile_registered
+from shedding.insert_drops import compile_all, compile_registered
 from shedding.schedule import most_lost
 
 GAP = 10

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cql.query import Run
-    from runtime.formats import Rows
-    from runtime.local import LocalRun
-    from runtime.losses import Loss
-    from runtime.progress import Batch, Progress
-    from runtime.spark.handing import Handing
+    from runtime.connectors import Rows
+    from runtime.local.run import LocalRun
+    from runtime.reports.losses import Loss
+    from runtime.reports.progress import Batch, Progress
+    from runtime.spark.result_frames import Handing
     from runtime.spark.run import SparkRun
     from runtime.spark.session import Lease
 
@@ -161,21 +161,21 @@ class Engine:
             case ast.Stop():
                 self.stop()
             case ast.Show(what="STATS"):
-                from runtime.local import statistics_listing
+                from runtime.local.run import statistics_listing
 
                 return statistics_listing(self._run.statistics() if self._run else ())
             case ast.Try():
-                from runtime.trial import try_query
+                from runtime.local.preview import try_query
 
                 assert isinstance(outcome.request, Catalog), "TRY asks to run a catalog"
                 return try_query(outcome.request, self._all_data()).text()
             case ast.Show(what="SHEDDING"):
-                from runtime.losses import losses_listing
+                from runtime.reports.losses import losses_listing
 
                 return losses_listing(list(self.catalog.queries.values()), self._losses())
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
-                from shedding.plans import plan_of
+                from shedding.insert_drops import plan_of
 
                 assert outcome.request is not None and not isinstance(outcome.request, Catalog)
                 return explain_statement(form, outcome.request, lambda: plan_of(self.catalog))
@@ -270,7 +270,7 @@ class Engine:
         self._define("RELATION", name, data, clause)
 
     def _define(self, kind: str, name: str, data: Any, clause: str) -> None:
-        from runtime.memory import as_table, rows_of
+        from runtime.connectors.python_data import as_table, rows_of
 
         if getattr(data, "isStreaming", False):
             self._define_frame(kind, name, data, clause)
@@ -326,7 +326,7 @@ class Engine:
         run.begin()
 
     def _local_run(self) -> LocalRun:
-        from runtime.local import LocalRun
+        from runtime.local.run import LocalRun
 
         queries = list(self.catalog.queries.values())
         return LocalRun(
@@ -368,8 +368,8 @@ class Engine:
 
         The engine is started if it has not been.
         """
-        from runtime.batch import BEGINNING
-        from runtime.memory import rows_of
+        from runtime.columns.batch import BEGINNING
+        from runtime.connectors.python_data import rows_of
 
         run = self._waiting_run()
         table, key = self.catalog.as_read(_table(self.catalog, name).name), name.casefold()
@@ -380,7 +380,7 @@ class Engine:
 
     def heartbeat(self, name: str, instant: int | str | datetime.datetime) -> None:
         """Say that nothing before an instant comes from a stream or changing relation any more."""
-        from runtime.memory import instant_of
+        from runtime.connectors.python_data import instant_of
 
         run = self._waiting_run()
         table = _table(self.catalog, name)
@@ -460,7 +460,7 @@ class Engine:
         `rows_out`, `late` and `skipped`, and the first two by name in `tables` and `queries`; and `state_bytes`, `lag`
         and `behind_now` as they were after it. `pandas.DataFrame(engine.history())` is a table of that.
         """
-        from runtime.progress import in_order
+        from runtime.reports.progress import in_order
 
         return in_order([progress.course for progress in self.progress().values()])
 
@@ -475,7 +475,7 @@ class Engine:
 
     def plot(self) -> Figure:
         """Return a figure of the run over time: rows, times, lag, state, late rows, and results of each query."""
-        from runtime.plots import plot
+        from runtime.reports.plots import plot
 
         return plot(self.history())
 
@@ -504,7 +504,7 @@ class Engine:
         if name in self._callbacks or (query.sink is not None and query.sink.format != "memory"):
             raise self._sent_elsewhere(name)
         if name not in self._handings:
-            from runtime.spark.handing import Handing
+            from runtime.spark.result_frames import Handing
 
             handing = Handing(query, self._folder_of_frames())
             if self._run is not None and name in self._run.results:

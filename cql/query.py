@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cql.engine import Engine
-    from runtime.batch import ChangeBatch
-    from runtime.formats.keeping import Kept
-    from runtime.local import LocalRun
-    from runtime.losses import Loss
+    from runtime.columns.batch import ChangeBatch
+    from runtime.connectors.keeping import Kept
+    from runtime.local.run import LocalRun
+    from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
 
     Run: TypeAlias = LocalRun | SparkRun
@@ -143,7 +143,7 @@ class Query:
         >>> best.instant
         2
         """
-        from runtime.memory import contents_table
+        from runtime.connectors.python_data import contents_table
 
         schema = self._tree.schema
         return contents_table(self._kept()[1].contents(), [c.name for c in schema], [c.type for c in schema])
@@ -171,7 +171,7 @@ class Query:
 
     def snapshot_dataframe(self) -> DataFrame:
         """Return what `snapshot()` returns as a DataFrame of Spark."""
-        from runtime.spark.handing import contents_frame
+        from runtime.spark.result_frames import contents_frame
 
         return contents_frame(self._engine._session_for(f"a DataFrame of '{self.name}'"), self.snapshot())
 
@@ -190,7 +190,7 @@ class Query:
 
     def plot(self) -> Figure:
         """Return a figure of what the query has yielded over time, and of the work of its part of the run."""
-        from runtime.plots import plot
+        from runtime.reports.plots import plot
 
         return plot(self._engine.history(), self.name)
 
@@ -223,7 +223,7 @@ def _listed(batches: Iterable[ChangeBatch], tree: Rel) -> Iterator[Change]:
 
 
 def _table(batches: Sequence[ChangeBatch], tree: Rel) -> pa.Table:
-    from runtime.memory import changes_table
+    from runtime.connectors.python_data import changes_table
 
     return changes_table(batches, [c.name for c in tree.schema], [c.type for c in tree.schema], tree.time)
 

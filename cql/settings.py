@@ -15,6 +15,8 @@ from cql.intervals import BadInterval, TimeDomain, parse_interval
 from cql.sizes import parse_size
 from cql.source import NO_SPAN, Span
 
+OnBadRow = Literal["fail", "skip"]
+
 
 class Settings(BaseModel):
     """The settings in force; immutable, `changed` gives a new set."""
@@ -39,7 +41,7 @@ class Settings(BaseModel):
         "allow",
         description="whether a query may be registered whose state grows with the length of a stream",
     )
-    on_bad_row: Literal["fail", "skip"] = Field(
+    on_bad_row: OnBadRow = Field(
         "fail",
         description="a row of a source that does not fit its columns ends the run (fail) or is left out and counted "
         "(skip)",

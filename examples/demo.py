@@ -28,7 +28,7 @@ from examples.traffic import Phase, Traffic
 from planner.network import Network, compile_definition
 from planner.plan import combine
 from repl.figures import count, duration, size, sparkline
-from runtime.losses import Loss
+from runtime.reports.losses import Loss
 
 LINK = "(id BIGINT, source INT, target INT, bytes INT, at TIMESTAMP)"
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cql.bound import EmptyRow, SortKey
 from cql.intervals import TimeDomain
-from planner.codec import CallField, ExprField, TypeField, WindowField
+from planner.json_codec import CallField, ExprField, TypeField, WindowField
 from planner.logical import JoinType
 
 Placement = Literal["source", "hash", "single"]

@@ -19,7 +19,7 @@ from cql import bound
 from cql.intervals import duration_text
 from cql.sizes import size_text
 from planner import operators as op
-from planner.codec import ExprField
+from planner.json_codec import ExprField
 from planner.text import expression_text, sort_text, window_text
 
 Growth = Literal["constant", "relation", "window", "keys", "stream"]

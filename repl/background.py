@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 from cql.bound import Rel
 from cql.catalog import QueryDef
 from cql.visible import visible
-from repl.vitals import Course, sample
+from repl.samples import Course, sample
 
 if TYPE_CHECKING:
-    from runtime.batch import ChangeBatch
-    from runtime.formats.keeping import Kept
-    from runtime.local import LocalRun
+    from runtime.columns.batch import ChangeBatch
+    from runtime.connectors.keeping import Kept
+    from runtime.engine.statistics import Figures
+    from runtime.local.run import LocalRun
     from runtime.spark.run import SparkRun
-    from runtime.statistics import Figures
 
 LATEST = 200
 """How many changes of each query are remembered."""
@@ -64,9 +64,9 @@ class Latest:
         self._add(batches)
 
     def _add(self, batches: Iterable[ChangeBatch]) -> None:
-        from runtime.formats.results import repeated
-        from runtime.formats.tables import shown_texts
-        from runtime.formats.texts import instant_texts, marks
+        from runtime.columns.texts import instant_texts, marks
+        from runtime.connectors.results import repeated
+        from runtime.connectors.tables import shown_texts
 
         for batch in batches:
             if not len(batch):

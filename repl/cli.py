@@ -128,7 +128,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
-    from shedding.plans import plan_of
+    from shedding.insert_drops import plan_of
 
     source = Source(shown_name(options.file), "")
     try:
@@ -197,8 +197,8 @@ def _unsheddable(outcome: Outcome) -> list[Diagnostic]:
     query = outcome.definition
     if not isinstance(query, QueryDef) or (not query.options and query.settings.shedding == "none"):
         return []
-    from runtime.failures import placed
-    from shedding.plans import compile_registered
+    from runtime.user_errors import placed
+    from shedding.insert_drops import compile_registered
 
     try:
         with placed(outcome.statement.span):

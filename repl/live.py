@@ -20,9 +20,9 @@ from repl.terminal_display import TerminalDisplay
 
 if TYPE_CHECKING:
     from planner.plan import Plan
-    from runtime.losses import Loss
+    from runtime.engine.statistics import Figures
+    from runtime.reports.losses import Loss
     from runtime.spark.run import NextNetwork, SparkRun
-    from runtime.statistics import Figures
 
 KEPT = 10_000
 """How many rows of changes a run keeps of each query until they are looked at."""
@@ -49,7 +49,7 @@ class Live(Script):
     def warm_up(self) -> None:
         """Load what the first plan and the first TRY need, while something is being typed."""
         self._prepare_local()
-        import runtime.trial  # noqa: F401
+        import runtime.local.preview  # noqa: F401
 
     @property
     def is_running(self) -> bool:
@@ -72,7 +72,7 @@ class Live(Script):
         """Run all queries in the background, and watch them."""
         if self.is_running:
             raise fail(Code.BAD_DEFINITION, "queries are running", hint="STOP ends them; \\watch shows them")
-        from repl.brief import planned
+        from repl.plan_summary import planned
 
         self.plan = planned(catalog)
         _check_sources(self.plan, catalog)
@@ -87,7 +87,7 @@ class Live(Script):
     def _background(self, catalog: Catalog, queries: Sequence[QueryDef]) -> Background:
         if self.options.engine == "local":
             self._prepare_local()
-            from runtime.local import LocalRun
+            from runtime.local.run import LocalRun
 
             return LocalBackground(queries, self._ended, lambda: LocalRun(catalog, queries, live=True, keep=KEPT))
 

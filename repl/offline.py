@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from cql.errors import Code, CqlError, fail, nearest
 from cql.source import Source
-from runtime.formats.tables import table_text
+from runtime.connectors.tables import table_text
 from shedding.offline.archive import incomplete, undelivered_pairs
 from shedding.offline.optimum import optimum
 from shedding.offline.static import best_kept

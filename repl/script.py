@@ -22,10 +22,10 @@ from repl.display import Display, complain
 
 if TYPE_CHECKING:
     from planner.plan import Plan
-    from runtime.local import LocalRun
-    from runtime.losses import Loss
+    from runtime.engine.statistics import Figures
+    from runtime.local.run import LocalRun
+    from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
-    from runtime.statistics import Figures
 
 EngineName = Literal["spark", "local"]
 
@@ -85,14 +85,14 @@ class Script:
                 self.stop()
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
-                from shedding.plans import plan_of
+                from shedding.insert_drops import plan_of
 
                 assert outcome.request is not None and not isinstance(outcome.request, Catalog)
                 self._display.text(explain_statement(form, outcome.request, lambda: plan_of(catalog)))
             case ast.Show(what="STATS"):
                 self._display.listing(self._statistics())
             case ast.Show(what="SHEDDING"):
-                from runtime.losses import losses_listing
+                from runtime.reports.losses import losses_listing
 
                 self._display.listing(losses_listing(list(catalog.queries.values()), self.shedding()))
         if outcome.listing is not None:
@@ -100,13 +100,13 @@ class Script:
 
     def _try(self, catalog: Catalog) -> None:
         self._prepare_local()
-        from runtime.trial import try_query
+        from runtime.local.preview import try_query
 
         self._display.gap()
         try_query(catalog).print(self._display.out)
 
     def _statistics(self) -> Listing:
-        from runtime.local import statistics_listing
+        from runtime.local.run import statistics_listing
 
         return statistics_listing(self.figures())
 
@@ -122,7 +122,7 @@ class Script:
 
     def follow(self, catalog: Catalog, before: Catalog) -> Follow:
         """Return the plans of the queries as they are and as they were; what runs follows the change."""
-        from repl.brief import planned
+        from repl.plan_summary import planned
 
         return Follow(planned(catalog), planned(before))
 
@@ -169,7 +169,7 @@ class Script:
 
     def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
         self._prepare_local()
-        from runtime.local import LocalRun
+        from runtime.local.run import LocalRun
 
         return LocalRun(catalog, queries, output=self.options.output, places=self.places)
 

@@ -158,7 +158,7 @@ class Shell:
 
     def _tell_change(self, outcome: Outcome, before: dict[str, QueryDef]) -> None:
         """Tell what a query that was registered or dropped means; what runs follows it, or else nothing changes."""
-        from repl.brief import UNBOUNDED, dropped_lines, registered_lines
+        from repl.plan_summary import UNBOUNDED, dropped_lines, registered_lines
 
         catalog_before = self.catalog.copy_for_trial()
         catalog_before.queries = before

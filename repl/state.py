@@ -15,11 +15,11 @@ import pyarrow as pa
 from cql.intervals import TimeDomain
 from cql.visible import visible
 from repl.display import complain
-from runtime.formats.line_formats import json_objects
-from runtime.formats.tables import table_text
-from runtime.fragments.contents import Line, SourceLine, readable_instants
+from runtime.connectors.line_formats import json_objects
+from runtime.connectors.tables import table_text
 from runtime.spark.inspection import overview, part, saved_states
 from runtime.spark.session import local_session
+from runtime.state_inspection.listing import Line, SourceLine, readable_instants
 
 
 def show_state(checkpoint: Path, batch: int | None, output: str) -> None:

@@ -14,7 +14,7 @@ from repl.background import Background, Latest, Shown
 from repl.figures import count, duration
 
 if TYPE_CHECKING:
-    from runtime.losses import Loss
+    from runtime.reports.losses import Loss
 
 MOST_SHOWN = 20
 """How many of the latest changes of a query are shown."""

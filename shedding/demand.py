@@ -6,7 +6,7 @@ out at some instants asks its inputs for others: a window of T ticks for the T t
 more. What is asked of a stream in the end, over all places where units and slides can lie to each other, is the size
 of the window that a drop operator has to keep.
 
-This module knows steps, not plans: `shedding/plans.py` makes steps of operators.
+This module knows steps, not plans: `shedding/insert_drops.py` makes steps of operators.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from planner.explain.headlines import headline
 from planner.expressions import shifted
 from planner.plan import Plan, QueryPlan, compile_query
 from shedding.budgets import least_memory
-from shedding.rebuilding import cannot, rebuilt, refuse_unsound
+from shedding.plan_edits import cannot, rebuilt, refuse_unsound
 
 Operators = Mapping[str, op.Operator]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv, json, parquet
 
-from runtime.formats.claims import NAME as OWNER
+from runtime.connectors.claims import NAME as OWNER
 from runtime.spark.tickets import committed, handed_out
 
 ROOT = Path(__file__).parent.parent

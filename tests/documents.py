@@ -55,8 +55,8 @@ from repl.display import Display
 from repl.editor import GOES_ON, PROMPT
 from repl.script import RunOptions, Script
 from repl.shell import TYPED, Shell
-from runtime.failures import placed
-from shedding.plans import compile_registered, plan_of
+from runtime.user_errors import placed
+from shedding.insert_drops import compile_registered, plan_of
 from tests.worked_instants import BadTable, worked
 
 ROOT = Path(__file__).parent.parent

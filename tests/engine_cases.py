@@ -27,13 +27,14 @@ from cql.errors import Code, CqlError
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
-from runtime import looking, rows
-from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch
-from runtime.executor import Executor
-from runtime.formats.rows import Rows
-from runtime.inputs import InputManager
-from runtime.scheduling import POLICIES
-from runtime.types import arrow_type
+from runtime.columns import row_codes as rows
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch
+from runtime.connectors.intake import Rows
+from runtime.engine.executor import Executor
+from runtime.engine.scheduling import POLICIES
+from runtime.joins import candidates as looking
+from runtime.local.inputs import InputManager
 from tests.agreement import disagreement
 from tests.definition import Result, evaluate
 from tests.definition.evaluator import user_code
@@ -131,12 +132,12 @@ def random_setup(rng: Random, case: Case) -> Setup:
 # ------------------------------------------------------------------------------------------------------- small limits
 
 SMALL = {
-    "runtime.agenda": {"MOST_RUNS": 2, "LONG": 3},
-    "runtime.slots": {"_FEWEST": 1, "MOST_CHUNKS": 2},
-    "runtime.grouping": {"_FEWEST": 1},
-    "runtime.stores": {"_FEWEST": 1, "MOST_PARTS": 2},
-    "runtime.indexes": {"GROWTH": 1, "_LONG_STRETCH": 1},
-    "runtime.looking": {
+    "runtime.state.future_changes": {"MOST_RUNS": 2, "LONG": 3},
+    "runtime.state.group_table": {"_FEWEST": 1, "MOST_CHUNKS": 2},
+    "runtime.state.group_sums": {"_FEWEST": 1},
+    "runtime.state.store": {"_FEWEST": 1, "MOST_PARTS": 2},
+    "runtime.state.code_index": {"GROWTH": 1, "_LONG_STRETCH": 1},
+    "runtime.joins.candidates": {
         "MOST_CANDIDATES": 4,
         "PAIR_COST": 10**6,
         "ENTRY_COST": 1,
@@ -144,19 +145,19 @@ SMALL = {
         "_FEWEST": 1,
         "_DENSE": 2,
     },
-    "runtime.marks": {"_ROWS": 2, "_STRETCH": 3},
-    "runtime.matching": {"MOST_CANDIDATES": 4},
-    "runtime.inputs": {"_SMALL": 2},
-    "runtime.runs": {
+    "runtime.state.bitmap_index": {"_ROWS": 2, "_STRETCH": 3},
+    "runtime.joins.matcher": {"MOST_CANDIDATES": 4},
+    "runtime.local.inputs": {"_SMALL": 2},
+    "runtime.state.sorted_runs": {
         "_FIRST_LOOK": 0,
         "_LOOK_GROWTH": 2,
         "_FEWEST_PASSED": 1,
         "_FEWEST_IN_A_STEP": 2,
         "_SAMPLE": 1,
     },
-    "runtime.order": {"_FEW_TIMES": 0},
+    "runtime.columns.sort_codes": {"_FEW_TIMES": 0},
     "runtime.operators.windows": {"_FEWEST_ROWS": 1, "_FEWEST_KEYS": 1},
-    "runtime.aggregates.lanes": {"_BLOCK": 3},
+    "runtime.exact_sums.lanes": {"_BLOCK": 3},
     "runtime.aggregates.user": {"_FEWEST": 1},
 }
 """From how much on the engine tidies up, made so small that it does so in small cases."""

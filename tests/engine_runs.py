@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.executor import Executor
 from tests.definition.evaluator import Element, Result
 from tests.definition.values import fit
 

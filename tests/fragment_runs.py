@@ -21,11 +21,12 @@ import pyarrow as pa
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.batch import BEGINNING, BLOCK_ROWS
-from runtime.fragments import combining, overflow
-from runtime.fragments.counts import counted_by_joins, demands_of_joins
-from runtime.fragments.layout import Layout, level_of
-from runtime.fragments.packing import (
+from runtime.columns.batch import BEGINNING, BLOCK_ROWS
+from runtime.engine.scheduling import POLICIES
+from runtime.network import overflow
+from runtime.network import partial_aggregates as combining
+from runtime.network.layout import Layout, level_of
+from runtime.network.messages import (
     CONTROL,
     COUNTS,
     RESULTS,
@@ -36,13 +37,13 @@ from runtime.fragments.packing import (
     unpack_changes,
     unpack_values,
 )
-from runtime.fragments.reading import FeedReader
-from runtime.fragments.schedules import DecidedSchedules
-from runtime.fragments.state import load_worker, save_worker
-from runtime.fragments.worker import Worker
-from runtime.scheduling import POLICIES
+from runtime.network.reports import counted_by_joins, demands_of_joins
+from runtime.network.schedules import DecidedSchedules
+from runtime.network.source_stage import FeedReader
+from runtime.network.worker import Worker
+from runtime.network.worker_state import load_worker, save_worker
 from shedding.budgets import Budgets
-from shedding.choices import Choices
+from shedding.join_deciders import Choices
 from tests.definition.evaluator import Element, Result
 from tests.engine_runs import from_column, to_column
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner import operators as op
 from planner.plan import Plan
-from runtime.executor import Executor
+from runtime.engine.executor import Executor
 from shedding.schedule import Schedule
 from tests import engine_runs
 from tests.definition.evaluator import Element, Result

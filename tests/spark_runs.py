@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from cql.catalog import Catalog, External, QueryDef, RelationDef, StreamDef
 from cql.intervals import TimeDomain
 from planner import operators as op
-from runtime.local import LocalRun
+from runtime.columns.arrow_types import arrow_type
+from runtime.local.run import LocalRun
 from runtime.spark.run import SparkRun
-from runtime.types import arrow_type
 from tests.definition.evaluator import Element, Result
 from tests.engine_runs import from_column, to_column
 from tests.random_data import SECOND

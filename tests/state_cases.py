@@ -11,9 +11,9 @@ from cql.catalog import Catalog
 from cql.intervals import TimeDomain
 from planner.network import compile_definition
 from planner.plan import Plan, combine
-from runtime.fragments.contents import Contents
-from runtime.fragments.decoding import Bucket, Chunk, without_values
-from runtime.fragments.packing import bytes_batch
+from runtime.network.messages import bytes_batch
+from runtime.state_inspection.decoding import Bucket, Chunk, without_values
+from runtime.state_inspection.listing import Contents
 from tests.definition.evaluator import Element
 from tests.fragment_runs import Cluster, run_fragments
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import cql
 from cql import CqlError
 from repl.cli import main
-from runtime.batch import BEGINNING
-from runtime.formats import ahead
-from runtime.formats.ahead import ahead_of_stream
+from runtime.columns.batch import BEGINNING
+from runtime.connectors import ahead
+from runtime.connectors.ahead import ahead_of_stream
 
 TIMED = "CREATE STREAM s (k INT, at TIMESTAMP) TIMESTAMP BY at FROM csv OPTIONS (path 's');\nSELECT Istream(k) FROM s;"
 COUNTED = TIMED.replace("at TIMESTAMP", "at INT")

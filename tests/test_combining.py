@@ -15,11 +15,11 @@ import pytest
 
 from cql.catalog import Catalog
 from planner.plan import Plan, combine, compile_query
-from runtime.fragments import combining
-from runtime.fragments.combining import Combiner, combinations
-from runtime.fragments.layout import Layout
-from runtime.fragments.packing import COUNTS, Piece, unpack_values
-from runtime.fragments.reading import FeedReader
+from runtime.network import partial_aggregates as combining
+from runtime.network.layout import Layout
+from runtime.network.messages import COUNTS, Piece, unpack_values
+from runtime.network.partial_aggregates import Combiner, combinations
+from runtime.network.source_stage import FeedReader
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.definition.evaluator import Element

@@ -28,15 +28,15 @@ from cql import types as t
 from cql.catalog import External, QueryDef
 from cql.intervals import TimeDomain
 from cql.types import DataType
-from runtime.batch import ChangeBatch
-from runtime.formats.claims import NAME
-from runtime.formats.results import Writer
-from runtime.formats.sinks import open_sink
-from runtime.formats.tables import Screen
-from runtime.memory import Callback
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import ChangeBatch
+from runtime.connectors.claims import NAME
+from runtime.connectors.python_data import Callback
+from runtime.connectors.results import Writer
+from runtime.connectors.sinks import open_sink
+from runtime.connectors.tables import Screen
 from runtime.spark import delivery as module
 from runtime.spark.delivery import Delivery, Target
-from runtime.types import arrow_type
 
 CASES = int(os.environ.get("CQL_FUZZ", "25"))
 """How many random runs with crashes are tried."""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repl.cli import main
-from runtime.unended import Unended
+from runtime.time.unended_windows import Unended
 
 TABLE = "CREATE STREAM s (k INT, at INT) TIMESTAMP BY at FROM csv OPTIONS (path 's');\n"
 TUMBLING = "REGISTER QUERY q AS SELECT COUNT(*) AS n FROM s [Range 10 Slide 10] GROUP BY k;\n"

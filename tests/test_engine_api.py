@@ -22,7 +22,7 @@ import cql
 from cql.engine import Change, Engine, Query
 from cql.errors import Code, fail
 from cql.session import Listing
-from runtime.formats import keeping
+from runtime.connectors import keeping
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"
 ROWS = [(1, 10, 1), (2, 20, 1), (1, 30, 3), (2, 5, 7)]

@@ -12,15 +12,15 @@ import pytest
 
 import cql
 from planner.plan import combine, compile_query
-from runtime import agenda
-from runtime.agenda import Agenda
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
-from runtime.formats.results import repeated_in_blocks
-from runtime.fragments.overflow import Overflow, kept_elsewhere
+from runtime.columns.batch import ChangeBatch
+from runtime.connectors.results import repeated_in_blocks
+from runtime.engine.executor import Executor
+from runtime.network.overflow import Overflow, kept_elsewhere
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.streams import netted_lifetimes
 from runtime.spark.changes import merged
+from runtime.state import future_changes as agenda
+from runtime.state.future_changes import Agenda
 
 BLOCK = 50
 STREAMS = "".join(f"CREATE STREAM {name} (k BIGINT, v BIGINT, at BIGINT) TIMESTAMP BY at;" for name in "abc")
@@ -137,14 +137,14 @@ def test_an_agenda_is_cut_where_so_much_is_due() -> None:
 
 def test_changes_that_weigh_much_are_written_a_few_at_a_time() -> None:
     batch = ChangeBatch((pa.array([1, 2, 3, 4]),), np.arange(4), None, np.array([1, -5, 2, 1]), 9)
-    with patch("runtime.formats.results.BLOCK_ROWS", 2):
+    with patch("runtime.connectors.results.BLOCK_ROWS", 2):
         parts = list(repeated_in_blocks(batch))
     assert [len(part) for part in parts] == [1, 2, 2, 1, 2, 1]
     assert [weight for part in parts for weight in part.weights.tolist()] == [1, *[-1] * 5, 1, 1, 1]
 
 
 def test_what_is_sent_beyond_some_bytes_is_in_a_file(tmp_path: Path) -> None:
-    with patch("runtime.fragments.overflow.MOST_BYTES", 10):
+    with patch("runtime.network.overflow.MOST_BYTES", 10):
         overflow = Overflow(tmp_path / "overflow")
         sent = [overflow.passed(each) for each in (b"12345678", b"abc", b"defg")]
         overflow.close()

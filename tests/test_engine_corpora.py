@@ -23,8 +23,8 @@ from cql.errors import Code, CqlError
 from cql.types import Kind
 from planner.network import compile_definition
 from repl import cli
-from runtime.formats.rows import layout_of
-from runtime.local import LocalRun
+from runtime.connectors.intake import layout_of
+from runtime.local.run import LocalRun
 from tests.definition.evaluator import Bag
 from tests.random_data import random_data
 from tests.test_corpus import CORPUS, FILES, needed_functions

@@ -27,10 +27,10 @@ from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, UserCall
 from cql.bound.relations import expressions
 from cql.functions.scalars import EXTRACT_FIELDS, SCALARS, TRUNC_UNITS
 from cql.types import DataType, Kind, castable, decimal
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions import compile_expression, compile_predicate, compile_projection
 from runtime.expressions.program import KERNELS
-from runtime.failures import UserFunctionFailed
-from runtime.types import arrow_type
+from runtime.user_errors import UserFunctionFailed
 from tests.definition import Value, user_code
 from tests.definition.evaluator import _Run
 from tests.definition.values import WIDE, fit

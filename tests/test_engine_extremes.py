@@ -16,11 +16,12 @@ import pytest
 from cql import bound
 from cql import types as t
 from cql.types import DataType, Kind
-from runtime import order, runs
-from runtime.aggregates.cells import Cells
 from runtime.aggregates.extremes import EXTREMES, ExtremeCall, extreme_call
-from runtime.batch import BEGINNING, FOREVER
-from runtime.types import arrow_type
+from runtime.columns import sort_codes as order
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, FOREVER
+from runtime.state import sorted_runs as runs
+from runtime.state.cells import Cells
 from tests.definition.aggregates import AGGREGATES
 from tests.definition.values import Value, canonical
 

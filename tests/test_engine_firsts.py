@@ -15,9 +15,9 @@ from cql import types as t
 from cql.bound import SortKey
 from cql.types import DataType
 from planner.operators import SortBy
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch
-from runtime.firsts import Firsts
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch
+from runtime.operators.top_n_state import Firsts
 from tests.definition.evaluator import _numbered, _sorted
 from tests.definition.values import Row, canonical
 from tests.test_engine_extremes import VALUES, array, python_values, random_value, with_small_thresholds

@@ -24,16 +24,16 @@ from cql import Catalog, CqlError
 from cql import types as t
 from cql.catalog import External, QueryDef, RelationDef, StreamDef
 from cql.intervals import TimeDomain
+from cql.settings import OnBadRow
 from cql.types import DataType
-from runtime.batch import BEGINNING, ChangeBatch
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, ChangeBatch
+from runtime.connectors import Rows, SourceReader, open_sink, open_source
+from runtime.connectors import text_files as text_files_module
+from runtime.connectors.keeping import Kept
+from runtime.connectors.tables import Screen
+from runtime.connectors.values import from_text
 from runtime.expressions.plain import from_text as from_text_of_cast
-from runtime.formats import Rows, SourceReader, open_sink, open_source
-from runtime.formats import text_files as text_files_module
-from runtime.formats.keeping import Kept
-from runtime.formats.rows import OnBadRow
-from runtime.formats.tables import Screen
-from runtime.formats.values import from_text
-from runtime.types import arrow_type
 from tests.definition.scalars import cast
 
 ROOT = Path(__file__).parent.parent

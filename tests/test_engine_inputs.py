@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch
-from runtime.formats import Rows
-from runtime.inputs import InputManager
+from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch
+from runtime.connectors import Rows
+from runtime.local.inputs import InputManager
 
 CASES = int(os.environ.get("CQL_FUZZ", "300"))
 """How many random arrivals are tried."""

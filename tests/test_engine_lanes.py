@@ -21,9 +21,9 @@ from cql import types as t
 from cql.bound import AggregateCall, ColumnRef
 from cql.functions.aggregates import AGGREGATES
 from cql.types import DataType, Kind
-from runtime.aggregates.lanes import LINEAR, LaneKey, LinearCall, linear_call
-from runtime.batch import Ints
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Ints
+from runtime.exact_sums.lanes import LINEAR, LaneKey, LinearCall, linear_call
 from tests.definition import aggregates as definition
 from tests.definition.values import NAN, canonical
 

@@ -17,13 +17,13 @@ import pytest
 
 import cql
 from planner import operators as op
-from planner.codec import ExprField
+from planner.json_codec import ExprField
 from planner.plan import Plan, combine, compile_query
-from runtime.batch import ChangeBatch
-from runtime.executor import Executor
+from runtime.columns.batch import ChangeBatch
+from runtime.columns.row_codes import row_codes
+from runtime.engine.executor import Executor
 from runtime.expressions import compile_projection
 from runtime.operators import MAKERS
-from runtime.rows import row_codes
 from tests import engine_runs
 from tests.definition import Result
 from tests.definition.notation import catalog, elements, sorted_words, written

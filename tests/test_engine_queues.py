@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch, concat, empty_batch
-from runtime.queues import Queue, Waiting
+from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch, concat, empty_batch
+from runtime.engine.queues import Queue, Waiting
 
 ROUNDS = int(os.environ.get("CQL_FUZZ", "1000"))
 """How many random queues are tried."""

@@ -19,9 +19,9 @@ from planner import operators as op
 from planner.costs import Estimate
 from planner.costs import estimate as guess
 from planner.plan import Plan, combine, compile_query
-from runtime.batch import ChangeBatch
-from runtime.queues import Queue
-from runtime.scheduling import (
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.queues import Queue
+from runtime.engine.scheduling import (
     POLICIES,
     RARELY,
     Chain,
@@ -35,7 +35,7 @@ from runtime.scheduling import (
     paths_of,
     scheduler,
 )
-from runtime.statistics import COLUMNS, SECONDS_PER_UNIT, Statistics
+from runtime.engine.statistics import COLUMNS, SECONDS_PER_UNIT, Statistics
 
 ROUNDS = int(os.environ.get("CQL_FUZZ", "200"))
 """How many random paths and networks are tried."""

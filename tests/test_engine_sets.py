@@ -17,7 +17,7 @@ import pytest
 
 from cql import types as t
 from cql.types import DataType
-from runtime.aggregates.lanes import double_sums
+from runtime.exact_sums.lanes import double_sums
 from runtime.expressions import sets
 from runtime.expressions.words import split_words
 from tests.definition import Value

@@ -19,9 +19,9 @@ import pytest
 import cql
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
-from runtime.batch import ChangeBatch
-from runtime.checkpoint import CheckpointDelta, restore, save_delta
-from runtime.executor import Executor
+from runtime.columns.batch import ChangeBatch
+from runtime.engine.checkpoint import CheckpointDelta, restore, save_delta
+from runtime.engine.executor import Executor
 from tests.definition import Result
 from tests.engine_cases import Case, Setup, Taken, check, pushes, random_case, random_setup
 from tests.random_queries import first_seed

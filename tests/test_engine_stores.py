@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from cql.bound import RangeSpec
-from runtime.agenda import Agenda
-from runtime.batch import FOREVER, ChangeBatch, Columns
-from runtime.growing import GrowingInts
-from runtime.indexes import CodeRuns
-from runtime.rows import row_codes
-from runtime.slots import SlotTable
-from runtime.stores import RangeEnds, RowsEnds, Store, StoredEnds, Stub, by_keys
+from runtime.columns.batch import FOREVER, ChangeBatch, Columns
+from runtime.columns.int_buffer import GrowingInts
+from runtime.columns.row_codes import row_codes
+from runtime.state.code_index import CodeRuns
+from runtime.state.future_changes import Agenda
+from runtime.state.group_table import SlotTable
+from runtime.state.store import RangeEnds, RowsEnds, Store, StoredEnds, Stub, by_keys
 from tests.engine_cases import clashing_codes, small_limits
 from tests.random_queries import first_seed
 

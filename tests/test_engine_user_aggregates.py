@@ -20,11 +20,11 @@ import pytest
 from cql import types as t
 from cql.bound import AggregateCall, ColumnRef
 from cql.types import DataType
-from runtime.aggregates.cells import Cells
 from runtime.aggregates.user import UserCall, user_call
-from runtime.batch import FOREVER
-from runtime.failures import UserFunctionFailed
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import FOREVER
+from runtime.state.cells import Cells
+from runtime.user_errors import UserFunctionFailed
 from tests.definition.aggregates import user_aggregate
 from tests.definition.values import canonical, row_order
 

@@ -28,7 +28,7 @@ from cql import Catalog, bound
 from cql.catalog import QueryDef, RelationDef, StreamDef
 from cql.session import Session
 from repl import cli
-from runtime.formats.rows import layout_of
+from runtime.connectors.intake import layout_of
 from tests.agreement import disagreement
 from tests.definition import Element, Result, evaluate
 from tests.documents import ROOT, difference

@@ -9,9 +9,9 @@ import pytest
 
 from cql import CqlError
 from cql.errors import Code
-from runtime.formats import file_log
-from runtime.formats.file_log import FileLog, SourceFile
-from runtime.formats.paths import Place
+from runtime.connectors import file_log
+from runtime.connectors.file_log import FileLog, SourceFile
+from runtime.connectors.paths import Place
 
 
 class Source:

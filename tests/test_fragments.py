@@ -11,7 +11,7 @@ import cql
 from cql.bound import Rel
 from cql.errors import CqlError
 from planner.plan import Plan, combine, compile_query
-from runtime.fragments.layout import Layout, fragment_of, level_of
+from runtime.network.layout import Layout, fragment_of, level_of
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.fragment_runs import FragmentRun, run_fragments

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.clock import SourceClock, SourceTime
 from runtime.spark.idleness import IdleWatch
+from runtime.time.clock import SourceClock, SourceTime
 
 
 class Watched:

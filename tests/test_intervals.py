@@ -5,9 +5,9 @@ import pytest
 
 from cql import bound
 from cql.intervals import UNIT_WORDS, BadInterval, Interval, TimeDomain, Unit, parse_interval
-from planner.codec import type_from_text
+from planner.json_codec import type_from_text
 from planner.text import literal_text
-from runtime.formats.tables import shown_texts
+from runtime.connectors.tables import shown_texts
 
 
 @pytest.mark.parametrize(

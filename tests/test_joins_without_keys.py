@@ -17,12 +17,12 @@ from cql.catalog import Catalog
 from cql.types import DOUBLE, STRING
 from planner import operators as op
 from planner.conditions import Band, Overlap, condition_text, index_condition
-from runtime import rows
-from runtime.batch import BLOCK_ROWS, Columns
-from runtime.looking import Look, Lookup, pairs_found
-from runtime.narrowing import Floats, narrowing
-from runtime.stores import RangeEnds, Store
-from shedding.plans import plan_of
+from runtime.columns import row_codes as rows
+from runtime.columns.batch import BLOCK_ROWS, Columns
+from runtime.joins.candidates import Look, Lookup, pairs_found
+from runtime.joins.prefilter import Floats, narrowing
+from runtime.state.store import RangeEnds, Store
+from shedding.insert_drops import plan_of
 from tests.definition.evaluator import Element, evaluate
 from tests.engine_cases import Case, Setup, check, clashing_codes, marked_codes, small_limits
 from tests.shedding_runs import run_shed

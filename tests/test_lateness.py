@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.fragments.lateness import Lateness, Span, overtaken
+from runtime.network.lateness import Lateness, Span, overtaken
 
 PLACES = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6)
 

@@ -1,5 +1,7 @@
 """The layout is the architecture: of our packages, each imports only itself and those before it.
 
+So it is with the rooms of `runtime`, imports inside functions included.
+
 The one exception is the facade. Users import `cql` only, so `cql/__init__.py`, `cql/engine.py` and `cql/query.py` may
 reach the packages after it, but inside functions or for the type checker only, so that importing `cql` stays quick and
 free of Spark.
@@ -16,6 +18,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = ("grammar", "cql", "planner", "shedding", "runtime", "repl")
+ROOMS = (
+    "user_errors",
+    "columns",
+    "time",
+    "exact_sums",
+    "state",
+    "expressions",
+    "aggregates",
+    "joins",
+    "operators",
+    "engine",
+    "connectors",
+    "network",
+    "state_inspection",
+    "reports",
+    "local",
+    "spark",
+)
+"""The rooms of `runtime`, each of which imports only itself and those before it."""
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "tools"}
 FACADE = {Path("cql/__init__.py"), Path("cql/engine.py"), Path("cql/query.py")}
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
@@ -83,6 +104,61 @@ def violations(module: Path, source: str) -> list[str]:
 def test_imports_point_down(module: Path) -> None:
     found = violations(module, (ROOT / module).read_text(encoding="utf-8"))
     assert not found, "\n".join(["imports go " + " <- ".join(ORDER), *found])
+
+
+def room_violations(module: Path, source: str) -> list[str]:
+    """The imports by which a room of `runtime` reaches one after it."""
+    if len(module.parts) < 3 and module.stem == "__init__":
+        return []
+    own = ROOMS.index(Path(module.parts[1]).stem)
+    found = []
+    for node in ast.walk(ast.parse(source, str(module))):
+        for name in _full_names(module, node):
+            package, _, rest = name.partition(".")
+            room = rest.partition(".")[0]
+            if package == "runtime" and room and (room not in ROOMS or ROOMS.index(room) > own):
+                line = getattr(node, "lineno", 0)
+                found.append(f"{module}:{line}: {ROOMS[own]} must not import {room}")
+    return found
+
+
+def _full_names(module: Path, node: ast.AST) -> list[str]:
+    """The modules that are imported by a node, all parts of their names."""
+    if not isinstance(node, ast.ImportFrom):
+        return _imported_names(module, node)
+    base = [*module.parts[: -node.level], *filter(None, [node.module])] if node.level else [node.module or ""]
+    return [".".join(base)] if len(base) > 1 or "." in base[0] else [f"{base[0]}.{each.name}" for each in node.names]
+
+
+@pytest.mark.parametrize("module", [each for each in MODULES if each.parts[0] == "runtime"], ids=str)
+def test_rooms_of_the_runtime_import_down(module: Path) -> None:
+    found = room_violations(module, (ROOT / module).read_text(encoding="utf-8"))
+    assert not found, "\n".join(["imports go " + " <- ".join(ROOMS), *found])
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "allowed"),
+    [
+        ("runtime/state/store.py", "from runtime.columns.batch import Ints", True),
+        ("runtime/state/store.py", "from runtime import columns", True),
+        ("runtime/state/store.py", "from runtime.engine import executor", False),
+        ("runtime/state/store.py", "from ..engine import executor", False),
+        ("runtime/state/store.py", "def f():\n    import runtime.spark.job", False),
+        ("runtime/state/store.py", "if TYPE_CHECKING:\n    from runtime import local", False),
+        ("runtime/state/store.py", "from runtime.attic import batch", False),
+        ("runtime/local/run.py", "import runtime.spark.job", False),
+        ("runtime/spark/job.py", "import runtime.reports.progress", True),
+    ],
+)
+def test_the_rule_for_rooms_tells_good_imports_from_bad(module: str, source: str, allowed: bool) -> None:
+    assert (room_violations(Path(module), source) == []) is allowed
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    folders = sorted(path for path in (ROOT / "runtime").iterdir() if path.is_dir() and path.name != "__pycache__")
+    assert {path.name for path in folders} <= set(ROOMS)
+    for path in folders:
+        assert ast.get_docstring(ast.parse((path / "__init__.py").read_text())), f"{path} does not say what it is for"
 
 
 @pytest.mark.parametrize(

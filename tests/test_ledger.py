@@ -17,7 +17,7 @@ import cql
 from cql import CqlError
 from planner.plan import combine, compile_query
 from repl.cli import main
-from runtime.executor import Executor
+from runtime.engine.executor import Executor
 from runtime.operators import ledger
 from tests.definition import evaluate
 from tests.engine_runs import feed, results

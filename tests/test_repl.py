@@ -24,17 +24,17 @@ from cql.session import SHOWABLE, Session
 from cql.settings import Settings
 from repl import cli
 from repl.background import LATEST, LocalBackground
-from repl.brief import dropped_lines, planned, registered_lines
 from repl.commands import COMMANDS
 from repl.completion import candidates
 from repl.figures import sparkline
 from repl.help import STATEMENTS, find_help
 from repl.inputs import inputs, is_complete
+from repl.plan_summary import dropped_lines, planned, registered_lines
+from repl.samples import Course, Sample
 from repl.screen import FOOTER, picture
 from repl.shell import Shell
 from repl.summary import status_line, total_line
-from repl.vitals import Course, Sample
-from runtime.local import LocalRun
+from runtime.local.run import LocalRun
 from tests.test_cli import Result
 
 BID = "CREATE STREAM bid (auction INT, price INT, at INT) TIMESTAMP BY at"

@@ -23,11 +23,11 @@ from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import compile_query
 from repl import cli
-from runtime.formats import Rows, SourceReader
-from runtime.formats.file_log import SourceFile
-from runtime.formats.results import Writer
-from runtime.local import LocalRun, by_clock
-from runtime.scheduling import POLICIES
+from runtime.connectors import Rows, SourceReader
+from runtime.connectors.file_log import SourceFile
+from runtime.connectors.results import Writer
+from runtime.engine.scheduling import POLICIES
+from runtime.local.run import LocalRun, by_clock
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.definition.evaluator import Element, Result

@@ -14,7 +14,7 @@ from planner import operators as op
 from planner.plan import Plan
 from shedding.budgets import AGES, STEPS, Budgets, demand_by_worth, divided_by_worth, in_proportion, least_memory
 from shedding.eviction import Policy, Side, cuts
-from shedding.plans import plan_of
+from shedding.insert_drops import plan_of
 
 sizes = st.dictionaries(st.integers(-20, 20), st.floats(0.1, 1e6), max_size=5).map(lambda found: list(found.items()))
 demands = st.lists(sizes, min_size=1, max_size=6)

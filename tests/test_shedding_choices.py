@@ -15,9 +15,9 @@ import cql
 from cql import CqlError
 from cql.catalog import Catalog
 from planner import operators as op
-from runtime.executor import Executor
-from shedding.choices import Choices, Selections
-from shedding.plans import plan_of
+from runtime.engine.executor import Executor
+from shedding.insert_drops import plan_of
+from shedding.join_deciders import Choices, Selections
 from shedding.selective import Adaptation, Counts
 from tests.definition.evaluator import Element, Result, evaluate
 from tests.fragment_runs import FragmentRun

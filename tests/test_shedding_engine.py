@@ -20,8 +20,8 @@ from cql.session import Listing
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, combine
-from runtime.executor import Executor
-from shedding.plans import compile_all, units_of_query
+from runtime.engine.executor import Executor
+from shedding.insert_drops import compile_all, units_of_query
 from shedding.schedule import Run, Schedule
 from tests import engine_runs
 from tests.agreement import disagreement

@@ -11,7 +11,7 @@ import pytest
 
 from cql import CqlError
 from planner.plan import combine
-from shedding.plans import compile_all, units_of_query
+from shedding.insert_drops import compile_all, units_of_query
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.fragment_runs import FragmentRun

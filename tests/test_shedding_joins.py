@@ -13,9 +13,9 @@ import cql
 from cql import CqlError
 from cql.catalog import Catalog
 from planner import operators as op
-from runtime.executor import Executor
-from runtime.operators.evicting import EvictingJoin
-from shedding.plans import plan_of
+from runtime.engine.executor import Executor
+from runtime.operators.memory_limited_joins import EvictingJoin
+from shedding.insert_drops import plan_of
 from tests.definition.evaluator import Element
 from tests.fragment_runs import FragmentRun
 

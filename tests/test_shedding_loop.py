@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from cql.catalog import Catalog
 from cql.intervals import TimeDomain
 from planner.plan import combine
-from runtime.progress import Batch, Progress
-from runtime.statistics import Figures
-from shedding.plans import compile_all
+from runtime.engine.statistics import Figures
+from runtime.reports.progress import Batch, Progress
+from shedding.insert_drops import compile_all
 
 pytest.importorskip("pyspark")
 
-from runtime.spark.definitions import Definitions
+from runtime.spark.run_spec import Definitions
 from runtime.spark.shedding import Shedder
 from shedding.schedule import Schedule
 

@@ -12,7 +12,7 @@ from cql.catalog import Catalog
 from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
-from shedding.plans import compile_all, compile_registered, plan_of, units_of_query
+from shedding.insert_drops import compile_all, compile_registered, plan_of, units_of_query
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures" / "shedding").glob("*.cql"))
 STREAMS = """

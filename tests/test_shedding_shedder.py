@@ -12,17 +12,17 @@ import pytest
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
-from runtime.progress import Batch, Progress
-from runtime.statistics import Figures
-from shedding.choices import evenly
-from shedding.plans import compile_all, plan_of
+from runtime.engine.statistics import Figures
+from runtime.reports.progress import Batch, Progress
+from shedding.insert_drops import compile_all, plan_of
+from shedding.join_deciders import evenly
 
 pytest.importorskip("pyspark")
 
-from runtime.spark.amounts import Expectation
-from runtime.spark.definitions import Definitions
+from runtime.spark.backlog import Expectation
+from runtime.spark.run_spec import Definitions
 from runtime.spark.shedding import Shedder
-from shedding.foresight import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
+from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"

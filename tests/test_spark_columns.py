@@ -22,9 +22,9 @@ from cql import types as t
 from cql.bound import Cast, ColumnRef, Expr, UserCall
 from cql.functions.scalars import SCALARS
 from cql.types import DataType, Kind, castable, decimal
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions import compile_predicate, compile_projection
 from runtime.spark.columns import LEFT_TO_ENGINE, LOWERED, lowered, lowered_predicate, spark_type
-from runtime.types import arrow_type
 from tests.definition.values import WIDE
 from tests.strategies import inputs_to_try
 from tests.test_definition_scalars import ALL

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from runtime.local import LocalRun
+from runtime.local.run import LocalRun
 from runtime.spark.delivery import Delivery
 from runtime.spark.run import SparkRun
 

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.local import LocalRun
+from runtime.local.run import LocalRun
 from runtime.spark.native import InColumns, InTasks, NativeJob
 from runtime.spark.run import SparkRun
 from tests.spark_runs import run_on_spark, with_files

@@ -12,7 +12,7 @@ import pytest
 
 from cql import CqlError
 from cql.catalog import External
-from shedding.plans import compile_all, units_of_query
+from shedding.insert_drops import compile_all, units_of_query
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.definition.evaluator import Element, Result

@@ -20,10 +20,10 @@ from pyarrow import parquet
 from cql import Catalog, CqlError
 from cql.catalog import External, RelationDef, StreamDef
 from cql.errors import Code, fail
-from runtime.batch import BEGINNING
-from runtime.formats import open_source
-from runtime.formats.file_log import SourceFile
-from runtime.formats.rows import OnBadRow
+from cql.settings import OnBadRow
+from runtime.columns.batch import BEGINNING
+from runtime.connectors import open_source
+from runtime.connectors.file_log import SourceFile
 
 pytest.importorskip("pyspark")
 

@@ -22,8 +22,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from runtime.spark import workers
+from runtime.spark.broadcast import Sent, folder_of_program
 from runtime.spark.run import SparkRun
-from runtime.spark.sent import Sent, folder_of_program
 from runtime.spark.streaming import MOST_STARTS, SparkQuery
 
 QUERY = "SELECT auction, SUM(slow(price)) AS total FROM bid [Range 3 Seconds] GROUP BY auction"

@@ -13,10 +13,10 @@ import pytest
 from cql.catalog import Catalog
 from cql.intervals import TimeDomain
 from planner.plan import Plan, combine, compile_query
-from runtime.fragments.packing import bytes_batch
-from runtime.fragments.state import load_worker
-from runtime.fragments.worker import Worker
-from runtime.local import by_clock
+from runtime.local.run import by_clock
+from runtime.network.messages import bytes_batch
+from runtime.network.worker import Worker
+from runtime.network.worker_state import load_worker
 from tests.fragment_runs import Cluster, run_fragments
 from tests.random_queries import catalog, first_seed, random_data, tables_of
 from tests.state_cases import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cql
-from runtime.warning import LossWatch
+from runtime.reports.loss_warnings import LossWatch
 
 ROOT = Path(__file__).parent.parent
 

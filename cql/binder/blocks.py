@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cql import ast, bound
+from cql.binder.error_collection import each, gather
 from cql.binder.expressions import AggregateRef, Aggregates, ExpressionBinder
-from cql.binder.gathering import each, gather
 from cql.binder.inputs import bind_inputs
 from cql.binder.ordering import position, sort_key
 from cql.binder.scope import Scope

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cql import ast, bound
 from cql import types as t
 from cql.binder.constants import check_constants
-from cql.binder.gathering import each
-from cql.binder.habits import ELSEWHERE
+from cql.binder.error_collection import each
+from cql.binder.foreign_functions import ELSEWHERE
 from cql.binder.limits import check_copies
 from cql.binder.literals import convert, number_literal, timestamp_literal
 from cql.binder.scope import Scope

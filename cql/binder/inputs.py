@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cql import ast, bound
+from cql.binder.error_collection import each
 from cql.binder.expressions import ExpressionBinder
-from cql.binder.gathering import each
 from cql.binder.limits import MAX_LEVELS
 from cql.binder.scope import Input, Scope
 from cql.catalog import RelationDef, StreamDef, ViewDef

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from cql import ast, bound
 from cql import types as t
 from cql.binder.blocks import BlockBinder
+from cql.binder.error_collection import each
 from cql.binder.expressions import converted_columns
-from cql.binder.gathering import each
 from cql.binder.inputs import as_relation, bind_named, renamed
 from cql.binder.limits import check_size
 from cql.binder.ordering import position, sort_key

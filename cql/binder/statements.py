@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cql import ast, bound
 from cql import types as t
-from cql.binder.gathering import each
+from cql.binder.error_collection import each
 from cql.binder.inference import infer_columns
 from cql.binder.inputs import renamed
 from cql.binder.queries import bind_query

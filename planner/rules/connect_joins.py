@@ -11,8 +11,8 @@ from planner.expressions import columns_read, depends_on_row_only, equality, mov
 from planner.join_trees import Term, equal_expressions, is_inner, terms_of
 from planner.joins import with_condition
 from planner.logical import JoinType, KeyedJoin
-from planner.lookups import chosen_columns
 from planner.rewriting import outermost_first
+from planner.subquery_columns import chosen_columns
 
 
 @outermost_first

@@ -10,7 +10,7 @@ from cql.types import BOOLEAN
 from planner.correlation import Need, correlation, key_names, placed, pulled
 from planner.expressions import all_of, column, columns
 from planner.logical import JoinType, KeyedJoin
-from planner.lookups import TRUE, existence, half_joined, is_there, with_lookups
+from planner.subquery_columns import TRUE, existence, half_joined, is_there, with_lookups
 
 FALSE = Literal(False, type=BOOLEAN, nullable=False)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from cql.bound import Filter, Join, JoinKind, Rel, conjuncts
 from cql.errors import CqlError
 from planner.expressions import all_of
-from planner.lookups import existence, half_joined, without_subquery_conditions
+from planner.subquery_columns import existence, half_joined, without_subquery_conditions
 
 
 def exists_to_semijoin(node: Rel) -> Rel | None:

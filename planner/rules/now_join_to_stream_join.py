@@ -20,7 +20,7 @@ from cql.bound import (
 from planner.clocks import speaks_at_elements_of
 from planner.expressions import moved
 from planner.logical import JoinType, KeyedJoin, StreamJoin
-from planner.lookups import chosen_columns
+from planner.subquery_columns import chosen_columns
 
 
 def now_join_to_stream_join(node: Rel) -> Rel | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cql.bound import Rel
-from planner.narrowing import with_fewer_columns_below
+from planner.column_pruning import with_fewer_columns_below
 
 
 def project_join_inputs(node: Rel) -> Rel | None:

@@ -26,7 +26,7 @@ from planner.correlation import (
 )
 from planner.expressions import all_of, column, columns, is_correlated, shifted
 from planner.logical import JoinType, KeyedJoin
-from planner.lookups import TRUE, is_there, with_lookups
+from planner.subquery_columns import TRUE, is_there, with_lookups
 
 
 def scalar_subquery_to_join(node: Rel) -> Rel | None:

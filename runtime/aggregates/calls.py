@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cql.bound import AggregateCall
-from runtime.batch import ChangeBatch, Columns, Ints, take
+from runtime.columns.batch import ChangeBatch, Columns, Ints, take
 from runtime.expressions import compile_predicate, compile_projection
 
 

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from cql import bound
-from runtime.aggregates.cells import Cells
-from runtime.batch import BEGINNING, FOREVER, Ints
-from runtime.chunks import Delta
-from runtime.order import Code, Coder, comparable, lower_bound, order_of, take_code
-from runtime.ordinals import Timeline
-from runtime.rows import changes, valid_rows
-from runtime.runs import Rows, SortedRuns
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, FOREVER, Ints
+from runtime.columns.row_codes import changes, valid_rows
+from runtime.columns.sort_codes import Code, Coder, comparable, lower_bound, order_of, take_code
+from runtime.state.cells import Cells
+from runtime.state.chunks import Delta
+from runtime.state.order_statistics import Timeline
+from runtime.state.sorted_runs import Rows, SortedRuns
 
 EXTREMES = ("min", "max", "arg_min", "arg_max")
 

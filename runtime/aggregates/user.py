@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from cql.bound import AggregateCall
 from cql.types import DataType, Kind
-from runtime.aggregates.cells import Cells
-from runtime.batch import BEGINNING, FOREVER, Ints
-from runtime.chunks import Chunks, Delta
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, FOREVER, Ints
 from runtime.expressions.plain import fit, from_datetime
-from runtime.failures import UserFunctionFailed
-from runtime.types import arrow_type
+from runtime.state.cells import Cells
+from runtime.state.chunks import Chunks, Delta
+from runtime.user_errors import UserFunctionFailed
 
 Row = tuple[Any, ...]
 """Arguments as the user's code sees them, in normal form: there is one NaN, and no -0.0."""

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import DataType, Kind
-from runtime.batch import Mask
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Mask
 from runtime.expressions import decimals, plain
 from runtime.expressions.distinct import rare
 from runtime.expressions.values import (
@@ -31,7 +32,6 @@ from runtime.expressions.values import (
     value_of,
     without,
 )
-from runtime.types import arrow_type
 
 _MOD_DECIMALS = rare(plain.EXACT.remainder)
 _ROUND = rare(plain.round_half_up)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import DataType, Kind
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions import arithmetic, decimals, plain, times
 from runtime.expressions.distinct import rare
 from runtime.expressions.plain import SECOND
 from runtime.expressions.values import Kernel, ranged
-from runtime.types import arrow_type
 
 _DOUBLES_TO_DECIMALS = rare(lambda value: Decimal(repr(value)))
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import MAX_PRECISION, DataType
-from runtime.batch import Ints
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Ints
 from runtime.expressions import plain
 from runtime.expressions.distinct import per_distinct, rare
 from runtime.expressions.values import RANGES, Datum, column, nulls_of, without
-from runtime.types import arrow_type
 
 _WIDEST = 76
 _SAFE_DIGITS = 9

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from cql.types import DataType
-from runtime.batch import Ints
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Ints
 from runtime.expressions.plain import fit
 from runtime.expressions.values import Datum, Kernel, Value, canonical, integers, is_constant
-from runtime.types import arrow_type
 
 
 def per_distinct(function: Callable[..., Value], target: DataType, *arguments: Datum) -> pa.Array:

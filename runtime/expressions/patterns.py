@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import DataType
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions import plain
 from runtime.expressions.plain import Wild
 from runtime.expressions.values import Datum, Kernel, Value, is_constant, spread, value_of
-from runtime.types import arrow_type
 
 Matcher = Callable[[pa.Array], pa.Array]
 

@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from cql.bound import Call, Case, Cast, ColumnRef, Expr, Literal, UserCall, children, walk
 from cql.functions.scalars import SCALARS
 from cql.types import DataType, Kind
-from runtime.batch import Ints, Mask
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Ints, Mask
 from runtime.expressions import arithmetic, logic, patterns, sets, strings, times
 from runtime.expressions.casts import cast
 from runtime.expressions.plain import fit
 from runtime.expressions.user import NO_FUNCTIONS, Functions, user_function
 from runtime.expressions.values import Datum, Kernel, canonical, constant, is_constant, null, spread, truths
-from runtime.failures import UserFunctionFailed
-from runtime.types import arrow_type
+from runtime.user_errors import UserFunctionFailed
 
 KERNELS: dict[str, Kernel] = {
     **arithmetic.KERNELS,

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import DOUBLE, STRING, DataType
-from runtime.aggregates.digits import Doubles
-from runtime.aggregates.lanes import double_sums
-from runtime.batch import Ints, Mask
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Ints, Mask
+from runtime.columns.row_codes import Codes, changes, expand_ranges
+from runtime.exact_sums.digits import Doubles
+from runtime.exact_sums.lanes import double_sums
 from runtime.expressions.casts import cast
 from runtime.expressions.values import Datum, Kernel, column, is_constant
 from runtime.expressions.words import split_words
-from runtime.rows import Codes, changes, expand_ranges
-from runtime.types import arrow_type
 
 _BITS = 64
 _FEW_WORDS = 4 * _BITS

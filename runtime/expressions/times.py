@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import TIMESTAMP, DataType
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions import decimals, plain
 from runtime.expressions.distinct import rare
 from runtime.expressions.plain import SECOND
 from runtime.expressions.values import Datum, Kernel, column, numbers, value_of
-from runtime.types import arrow_type
 
 _PARTS = {
     "year": pc.year,

@@ -19,11 +19,11 @@ import pyarrow as pa
 from cql.bound import UserCall
 from cql.functions.user import Vectorized
 from cql.types import DataType, Kind
+from runtime.columns.arrow_types import arrow_type
 from runtime.expressions.distinct import per_distinct
 from runtime.expressions.plain import fit, from_datetime, to_datetime
 from runtime.expressions.values import Datum, Kernel, Value, canonical, is_constant, spread
-from runtime.failures import UserFunctionFailed
-from runtime.types import arrow_type
+from runtime.user_errors import UserFunctionFailed
 
 Functions = Mapping[str, Callable[..., Any]]
 """The code of user functions by their names in the catalog."""

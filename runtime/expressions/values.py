@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.types import DataType, Kind
-from runtime.batch import Mask
-from runtime.types import arrow_type
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import Mask
 
 Datum: TypeAlias = "pa.Array | pa.Scalar"
 Kernel = Callable[..., Datum]

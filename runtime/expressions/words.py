@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.batch import Ints
+from runtime.columns.batch import Ints
 
 
 class Words(NamedTuple):

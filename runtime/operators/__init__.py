@@ -8,11 +8,11 @@ from typing import Any
 from planner import operators as op
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
-from runtime.operators.choosing import DualJoin, SelectiveJoin
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
-from runtime.operators.evicting import EvictingJoin
 from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
 from runtime.operators.ledger import Ledger
+from runtime.operators.memory_limited_joins import EvictingJoin
+from runtime.operators.selective_joins import DualJoin, SelectiveJoin
 from runtime.operators.shedding import Drop, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream

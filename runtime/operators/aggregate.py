@@ -1,6 +1,6 @@
 """Aggregation: one row for each group, kept up to date over time.
 
-Sums and counts are lanes of the group (`runtime/aggregates/lanes.py`), maintained together; DISTINCT arguments go
+Sums and counts are lanes of the group (`runtime/exact_sums/lanes.py`), maintained together; DISTINCT arguments go
 through counts of their own first; extremes and aggregates of users look at the values themselves. At every cell, a
 group and an instant at which it may change, the new row is compared with the one before it, and only differences go
 out: a row from the instant on at which it becomes true until the next one.
@@ -17,18 +17,28 @@ import pyarrow as pa
 
 from cql.bound import AggregateCall, EmptyRow
 from planner import operators as op
-from runtime.agenda import Agenda
 from runtime.aggregates.calls import Call, Part
-from runtime.aggregates.cells import Cells
 from runtime.aggregates.extremes import ExtremeCall, extreme_call
-from runtime.aggregates.lanes import LINEAR, LinearCall, linear_call
 from runtime.aggregates.user import UserCall, user_call
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, concat_columns, empty_batch, take
-from runtime.chunks import Delta
-from runtime.grouping import Lanes, Sums, TimedGroups
+from runtime.columns.batch import (
+    BEGINNING,
+    FOREVER,
+    ChangeBatch,
+    Columns,
+    Ints,
+    Mask,
+    concat_columns,
+    empty_batch,
+    take,
+)
+from runtime.columns.row_codes import changes, equal_rows, valid_rows
+from runtime.exact_sums.lanes import LINEAR, LinearCall, linear_call
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
-from runtime.rows import changes, equal_rows, valid_rows
+from runtime.state.cells import Cells
+from runtime.state.chunks import Delta
+from runtime.state.future_changes import Agenda
+from runtime.state.group_sums import Lanes, Sums, TimedGroups
 
 ROWS = "rows"
 _COUNTING = ("count", "approx_count_distinct")
@@ -171,7 +181,7 @@ class Aggregate(Operator):
     def take_combined(
         self, keys: Columns, rows: Ints, calls: Sequence[Mapping[str, pa.Array]], start: Ints, end: Ints
     ) -> None:
-        """Take in rows that were combined on their way (`runtime/aggregates/combining.py`).
+        """Take in rows that were combined on their way (`runtime/aggregates/partial_sums.py`).
 
         Each stands for so many `rows` with the same keys, start and end, and has what they come to for each call. They
         start at the heartbeat or later.

@@ -15,13 +15,13 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from planner import operators as op
-from runtime.agenda import Agenda
-from runtime.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
-from runtime.chunks import Delta
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.expressions import compile_projection
-from runtime.stores import Stub
-from runtime.types import arrow_type
-from shedding.choices import Cutoff, Selections
+from runtime.state.chunks import Delta
+from runtime.state.future_changes import Agenda
+from runtime.state.store import Stub
+from shedding.join_deciders import Cutoff, Selections
 from shedding.schedule import Schedule
 
 ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from planner import operators as op
-from runtime.agenda import Agenda
-from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
-from runtime.chunks import Delta
-from runtime.grouping import Sums, TimedGroups
+from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
+from runtime.columns.row_codes import changes
 from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.rows import changes
+from runtime.state.chunks import Delta
+from runtime.state.future_changes import Agenda
+from runtime.state.group_sums import Sums, TimedGroups
 
 Occurs = Callable[[Mapping[str, Ints]], Ints]
 

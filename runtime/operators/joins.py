@@ -1,8 +1,8 @@
 """Joins: inner, outer, semi, anti, of many inputs, and of a stream with a relation.
 
-Inner joins are linear and work on whole lifetimes (`runtime/matching.py`). The others are made of an inner join and of
-counts of rows and their pairs (`runtime/operators/counted.py`): a left row without a match is one whose pairs number
-none, and an outer join is the inner join and the rows without a match, padded with NULLs.
+Inner joins are linear and work on whole lifetimes (`runtime/joins/matcher.py`). The others are made of an inner join
+and of counts of rows and their pairs (`runtime/operators/counted.py`): a left row without a match is one whose pairs
+number none, and an outer join is the inner join and the rows without a match, padded with NULLs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from cql.bound import ColumnRef, walk
 from planner import operators as op
-from planner.codec import ExprField
 from planner.conditions import index_condition
-from runtime.agenda import Agenda
-from runtime.batch import ChangeBatch, Columns, concat, empty_batch, in_blocks
-from runtime.chunks import Delta
+from planner.json_codec import ExprField
+from runtime.columns.batch import ChangeBatch, Columns, concat, empty_batch, in_blocks
+from runtime.columns.row_codes import distinct_rows, is_sorted, order_by, remaining, repeated, valid_rows
 from runtime.expressions import compile_predicate
-from runtime.matching import Matcher, Matches, Residual, Side, pairs_batch, pairs_in_blocks
-from runtime.narrowing import Narrowing, narrowing
+from runtime.joins.matcher import Matcher, Matches, Residual, Side, pairs_batch, pairs_in_blocks
+from runtime.joins.prefilter import Narrowing, narrowing
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import (
     FIRST,
@@ -34,8 +33,9 @@ from runtime.operators.counted import (
     if_unmatched,
     once,
 )
-from runtime.rows import distinct_rows, is_sorted, order_by, remaining, repeated, valid_rows
-from runtime.stores import Store, StoredEnds, Stub
+from runtime.state.chunks import Delta
+from runtime.state.future_changes import Agenda
+from runtime.state.store import Store, StoredEnds, Stub
 
 
 def join_operator(node: op.BinaryJoin, context: Context) -> Operator:

@@ -11,14 +11,14 @@ import numpy as np
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from planner import operators as op
-from runtime.batch import ChangeBatch, Columns, Ints, Mask, empty_batch, take
-from runtime.chunks import Delta
-from runtime.failures import RemovalFailed
-from runtime.formats.texts import known_instants
+from runtime.columns.batch import ChangeBatch, Columns, Ints, Mask, empty_batch, take
+from runtime.columns.row_codes import changes, distinct_rows, order_by
+from runtime.columns.texts import known_instants
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.streams import ChangeLog
-from runtime.rows import changes, distinct_rows, order_by
-from runtime.slots import SlotTable
+from runtime.state.chunks import Delta
+from runtime.state.group_table import SlotTable
+from runtime.user_errors import RemovalFailed
 
 _FEWEST = 1024
 """So many rows that are gone are remembered at least."""

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from planner import operators as op
-from runtime.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, empty_batch
-from runtime.chunks import Chunks, Delta
+from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, empty_batch
+from runtime.columns.net_changes import netted_changes
+from runtime.columns.row_codes import row_codes
 from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.operators.streams import ChangeLog, netted_changes
-from runtime.rows import row_codes
+from runtime.operators.streams import ChangeLog
+from runtime.state.chunks import Chunks, Delta
 from shedding.schedule import Schedule
 
 

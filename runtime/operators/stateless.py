@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner import operators as op
-from runtime.batch import ChangeBatch
+from runtime.columns.batch import ChangeBatch
 from runtime.expressions import compile_predicate
 from runtime.operators.base import Context, Operator, evaluate_all
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from planner import operators as op
-from runtime.batch import ChangeBatch
-from runtime.chunks import Delta
-from runtime.firsts import Firsts
+from runtime.columns.batch import ChangeBatch
 from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.top_n_state import Firsts
+from runtime.state.chunks import Delta
 
 
 class TopN(Operator):

@@ -1,8 +1,8 @@
 """Windows: from streams to relations.
 
-A time window knows on arrival when a tuple leaves (see `runtime/lifetimes.py`). A window that counts rows knows it
-as soon as the row that pushes the tuple out has come, which within a batch is at once; what is still in the window
-when a batch ends goes out without an end and is taken back later. Ties at one instant are in the order of the
+A time window knows on arrival when a tuple leaves (see `runtime/time/window_lifetimes.py`). A window that counts rows
+knows it as soon as the row that pushes the tuple out has come, which within a batch is at once; what is still in the
+window when a batch ends goes out without an end and is taken back later. Ties at one instant are in the order of the
 stream, or, for derived streams without one, in the order of the rows' values.
 """
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from cql import bound
 from planner import operators as op
-from runtime.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns
-from runtime.chunks import Delta
-from runtime.lifetimes import later, range_lifetime
+from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns
+from runtime.columns.row_codes import changes, order_by, row_order
 from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.rows import changes, order_by, row_order
-from runtime.slots import SlotTable
-from runtime.stores import Store, Stub
+from runtime.state.chunks import Delta
+from runtime.state.group_table import SlotTable
+from runtime.state.store import Store, Stub
+from runtime.time.window_lifetimes import later, range_lifetime
 
 _FEWEST_ROWS = 4096
 _FEWEST_KEYS = 1024

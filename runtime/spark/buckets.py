@@ -14,15 +14,15 @@ from typing import Any
 
 import pandas as pd
 
-from runtime.failures import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
-from runtime.fragments.layout import level_of
-from runtime.fragments.packing import CONTROL, RESULTS, Piece, bytes_batch, pack_values
-from runtime.fragments.state import load_worker
-from runtime.fragments.worker import Worker
-from runtime.spark.homes import Done, Name, home
+from runtime.network.layout import level_of
+from runtime.network.messages import CONTROL, RESULTS, Piece, bytes_batch, pack_values
+from runtime.network.worker import Worker
+from runtime.network.worker_state import load_worker
 from runtime.spark.sources import carrying
+from runtime.spark.sticky_workers import Done, Name, home
 from runtime.spark.task import Task
-from runtime.spark.telling import schedules_now
+from runtime.spark.task_properties import schedules_now
+from runtime.user_errors import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
 
 
 @dataclass(frozen=True)

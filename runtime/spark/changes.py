@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.batch import ChangeBatch, concat
-from runtime.fragments.packing import unpack_changes
-from runtime.rows import is_sorted, order_by
+from runtime.columns.batch import ChangeBatch, concat
+from runtime.columns.row_codes import is_sorted, order_by
+from runtime.network.messages import unpack_changes
 
 
 @dataclass

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 import runtime
 from cql.errors import Code, fail, one_of
-from runtime.formats.paths import is_remote
-from runtime.formats.result_files import writing
+from runtime.connectors.paths import is_remote
+from runtime.connectors.result_files import writing
 from runtime.spark.streaming import translated
 from runtime.spark.workers import NEEDED, is_one_process, own_workers, python_of
 

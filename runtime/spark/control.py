@@ -1,7 +1,7 @@
 """Control messages to all places of a network: files in its checkpoint, which Spark reads like any other source.
 
 So they are part of its log: a message takes effect with one micro-batch, in all places, and again when that one is
-repeated. `runtime/fragments/worker.py` lists them.
+repeated. `runtime/network/worker.py` lists them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.formats.result_files import writing
+from runtime.connectors.result_files import writing
 from runtime.spark.sources import spark_path
 
 SOURCE_NAME = "control"

@@ -19,7 +19,7 @@ LOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.value_state_client",
     "pyspark.worker",
-    "runtime.formats",
+    "runtime.connectors",
     "runtime.spark.buckets",
     "runtime.spark.inbox",
     "runtime.spark.processor",

@@ -13,7 +13,7 @@ the same id. So delivering is idempotent: doing it again replaces what was done.
 
 After every delivery the checkpoint notes the last batch of each query, so that a network which was stopped and not
 killed repeats nothing anywhere. A run from a new checkpoint replaces the files of an earlier one, whose checkpoint
-cannot go on with them then (`runtime/formats/claims.py`).
+cannot go on with them then (`runtime/connectors/claims.py`).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
-from runtime.batch import ChangeBatch
-from runtime.failures import placed
-from runtime.formats.claims import Claim, Held, Owner, lock, this_process
-from runtime.formats.keeping import Kept
-from runtime.formats.line_formats import StreamFormat
-from runtime.formats.options import WRITES, Options
-from runtime.formats.result_files import parts_of, result_file, sync, writing
-from runtime.formats.results import Result, ResultColumn, Writer, repeated_in_blocks
-from runtime.formats.sinks import Output, open_sink
-from runtime.formats.tables import Screen
-from runtime.memory import Callback, called, changes_table
+from runtime.columns.batch import ChangeBatch
+from runtime.connectors.claims import Claim, Held, Owner, lock, this_process
+from runtime.connectors.keeping import Kept
+from runtime.connectors.line_formats import StreamFormat
+from runtime.connectors.options import WRITES, Options
+from runtime.connectors.python_data import Callback, called, changes_table
+from runtime.connectors.result_files import parts_of, result_file, sync, writing
+from runtime.connectors.results import Result, ResultColumn, Writer, repeated_in_blocks
+from runtime.connectors.sinks import Output, open_sink
+from runtime.connectors.tables import Screen
+from runtime.user_errors import placed
 
 _RECORD = "delivery.json"
 _LOCK = "delivery.lock"

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cql.catalog import StreamDef
-from runtime.formats.result_files import writing
-from runtime.formats.rows import Rows
-from runtime.fragments.packing import batch_bytes, bytes_batch
+from runtime.connectors.intake import Rows
+from runtime.connectors.result_files import writing
+from runtime.network.messages import batch_bytes, bytes_batch
 from runtime.spark.sources import Part, SourceFrame, Table, spark_path
 from runtime.spark.tickets import FILE_LIST
 

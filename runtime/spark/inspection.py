@@ -24,14 +24,14 @@ from pyspark.sql import functions as f
 from cql.errors import Code, CqlError, fail, nearest, one_of
 from cql.intervals import TimeDomain
 from planner.plan import Plan
-from runtime.fragments.contents import Contents
-from runtime.fragments.decoding import Bucket, Chunk, owner_of, without_values
-from runtime.fragments.packing import bytes_batch
-from runtime.fragments.views import views
+from runtime.network.messages import bytes_batch
+from runtime.spark.bucket_labels import label
 from runtime.spark.clusters import checkpoint_folder
-from runtime.spark.labels import label
-from runtime.spark.record import Record
+from runtime.spark.network_record import Record
 from runtime.spark.session import network_session
+from runtime.state_inspection.decoding import Bucket, Chunk, owner_of, without_values
+from runtime.state_inspection.listing import Contents
+from runtime.state_inspection.synopsis_views import views
 
 CLOCKS = ("integer", "timestamp", "timeless")
 """The folders of a checkpoint."""

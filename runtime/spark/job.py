@@ -23,40 +23,40 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from planner import operators as op
-from runtime.failures import callers
-from runtime.formats.rows import layout_of
-from runtime.fragments.combining import complete_after
-from runtime.fragments.counts import counted_by_joins, demands_of_joins
-from runtime.fragments.layout import Layout
-from runtime.fragments.packing import COUNTS, RESULTS, unpack_values
-from runtime.local import losses_text
-from runtime.losses import Loss
-from runtime.progress import Progress
+from runtime.connectors.intake import layout_of
+from runtime.engine.statistics import Figures
+from runtime.local.run import losses_text
+from runtime.network.layout import Layout
+from runtime.network.messages import COUNTS, RESULTS, unpack_values
+from runtime.network.partial_aggregates import complete_after
+from runtime.network.reports import counted_by_joins, demands_of_joins
+from runtime.reports.losses import Loss
+from runtime.reports.progress import Progress
+from runtime.spark.broadcast import Sent
+from runtime.spark.bucket_labels import label
 from runtime.spark.changes import Changes
 from runtime.spark.control import Control
-from runtime.spark.definitions import Definitions, opened_source
 from runtime.spark.delivery import Delivery
 from runtime.spark.idleness import IdleWatch
-from runtime.spark.labels import label
+from runtime.spark.network_record import Record, delays_of, feeds_of
 from runtime.spark.order_log import KeptOrder
-from runtime.spark.prefixes import prefixed
 from runtime.spark.processor import FragmentProcessor
 from runtime.spark.progress import Counters
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
-from runtime.spark.record import Record, delays_of, feeds_of
-from runtime.spark.sent import Sent
+from runtime.spark.run_spec import Definitions, opened_source
 from runtime.spark.shedding import Shedder
 from runtime.spark.source_files import SourceFiles
+from runtime.spark.source_pushdown import prefixed
 from runtime.spark.sources import SourceFrame, carrying, goes_by_order
 from runtime.spark.static import StaticTables
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.task import Task
-from runtime.spark.telling import tell_complete, tell_order
+from runtime.spark.task_properties import tell_complete, tell_order
 from runtime.spark.workers import own_workers
-from runtime.statistics import Figures
-from runtime.unended import unended_text
+from runtime.time.unended_windows import unended_text
+from runtime.user_errors import callers
+from shedding.insert_drops import loses_anything
 from shedding.joins import check_memory
-from shedding.plans import loses_anything
 
 
 class Job:

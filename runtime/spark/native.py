@@ -28,22 +28,23 @@ from cql.intervals import TimeDomain
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
-from runtime.batch import BEGINNING
-from runtime.failures import callers
-from runtime.formats.line_formats import free_names
-from runtime.formats.options import WRITES, Options
-from runtime.formats.results import Result
-from runtime.formats.rows import layout_of
-from runtime.local import losses_text
-from runtime.progress import Progress
-from runtime.spark.definitions import BOUNDED, Definitions, opened_source
+from runtime.columns.batch import BEGINNING
+from runtime.connectors.intake import layout_of
+from runtime.connectors.line_formats import free_names
+from runtime.connectors.options import WRITES, Options
+from runtime.connectors.results import Result
+from runtime.engine.statistics import Figures
+from runtime.local.run import losses_text
+from runtime.reports.progress import Progress
+from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import Delivery, hidden_folder
+from runtime.spark.file_to_file import WRITTEN, Writing, write_results
+from runtime.spark.network_record import Record, delays_of
 from runtime.spark.order_log import OrderLog
-from runtime.spark.prefixes import steps_of
 from runtime.spark.progress import Counters
-from runtime.spark.record import Record, delays_of
-from runtime.spark.sent import Sent
+from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
 from runtime.spark.source_files import SourceFiles
+from runtime.spark.source_pushdown import steps_of
 from runtime.spark.sources import (
     BAD,
     INSTANT,
@@ -56,8 +57,7 @@ from runtime.spark.sources import (
 )
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.workers import own_workers
-from runtime.spark.written import WRITTEN, Writing, write_results
-from runtime.statistics import Figures
+from runtime.user_errors import callers
 
 _NO_SPARK_TYPE = (Kind.INTERVAL, Kind.NULL)
 

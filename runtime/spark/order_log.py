@@ -1,6 +1,6 @@
 """Lateness by the order of a source, for a query without state: its checkpoint notes the latest instant so far.
 
-A network keeps that in its state (`runtime/fragments/worker.py`), and notes it as well where bad rows depend on it.
+A network keeps that in its state (`runtime/network/worker.py`), and notes it as well where bad rows depend on it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import Row
 
-from runtime.formats.result_files import write_atomically
-from runtime.fragments.lateness import Span, overtaken
-from runtime.spark.telling import tell_order
+from runtime.connectors.result_files import write_atomically
+from runtime.network.lateness import Span, overtaken
+from runtime.spark.task_properties import tell_order
 
 
 class OrderLog:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from runtime.spark.sent import Sent
+from runtime.spark.broadcast import Sent
 
 if TYPE_CHECKING:
     from runtime.spark.task import Task

@@ -14,10 +14,10 @@ from typing import Any
 
 from cql.intervals import TimeDomain
 from planner.plan import Plan
-from runtime.batch import BEGINNING
-from runtime.losses import Pairs, added_up
-from runtime.progress import Course, Progress
-from runtime.statistics import Figures, Statistics
+from runtime.columns.batch import BEGINNING
+from runtime.engine.statistics import Figures, Statistics
+from runtime.reports.losses import Pairs, added_up
+from runtime.reports.progress import Course, Progress
 
 
 class Counters:

@@ -8,14 +8,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cql.source import NO_SPAN
-from runtime.failures import UserFunctionFailed, explained, placed
-from runtime.fragments.packing import CONTROL, PIECE_SCHEMA, Piece
-from runtime.fragments.reading import FeedReader
-from runtime.spark.prefixes import PrefixReader
-from runtime.spark.sent import Sent
+from runtime.network.messages import CONTROL, PIECE_SCHEMA, Piece
+from runtime.network.source_stage import FeedReader
+from runtime.spark.broadcast import Sent
+from runtime.spark.source_pushdown import PrefixReader
 from runtime.spark.sources import PartReader, carrying, on_time
 from runtime.spark.task import Task
-from runtime.spark.telling import complete_now, lateness_now, schedules_now
+from runtime.spark.task_properties import complete_now, lateness_now, schedules_now
+from runtime.user_errors import UserFunctionFailed, explained, placed
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -27,24 +27,24 @@ from cql.errors import Code, fail
 from cql.query import MOST_KEPT
 from cql.service import service_level
 from planner.network import compile_definition
-from runtime.failures import NOWHERE, Places
-from runtime.formats import Rows
-from runtime.formats.keeping import Kept
-from runtime.formats.sinks import Output
-from runtime.formats.tables import Screen
-from runtime.losses import Loss, cannot_shed
-from runtime.progress import PART_NAMES, Progress
+from runtime.connectors import Rows
+from runtime.connectors.keeping import Kept
+from runtime.connectors.sinks import Output
+from runtime.connectors.tables import Screen
+from runtime.engine.statistics import Figures
+from runtime.reports.loss_warnings import LossWatch, Warn
+from runtime.reports.losses import Loss, cannot_shed
+from runtime.reports.progress import PART_NAMES, Progress
 from runtime.spark.clusters import checkpoint_folder, prepare
-from runtime.spark.definitions import Definitions, check_sources
 from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target, check_targets
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
+from runtime.spark.network_record import Change, Record, changed, refused, source_name
 from runtime.spark.progress import Counters
-from runtime.spark.record import Change, Record, changed, refused, source_name
+from runtime.spark.run_spec import Definitions, check_sources
 from runtime.spark.session import buckets_of, network_session
-from runtime.statistics import Figures
-from runtime.warning import LossWatch, Warn
+from runtime.user_errors import NOWHERE, Places
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from cql.errors import Code, CqlError, fail
-from runtime.spark.sent import SAFE_PATH
+from runtime.spark.broadcast import SAFE_PATH
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

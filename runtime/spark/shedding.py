@@ -22,19 +22,19 @@ from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
 from planner.plan import Plan
-from runtime.formats.result_files import sync, writing
-from runtime.fragments.schedules import DecidedSchedules
-from runtime.losses import Loss, Pairs, losses_of
-from runtime.progress import Progress
-from runtime.spark.amounts import Expectation
-from runtime.spark.definitions import Definitions
-from runtime.spark.telling import tell_schedules
-from runtime.statistics import Figures
+from runtime.connectors.result_files import sync, writing
+from runtime.engine.statistics import Figures
+from runtime.network.schedules import DecidedSchedules
+from runtime.reports.losses import Loss, Pairs, losses_of
+from runtime.reports.progress import Progress
+from runtime.spark.backlog import Expectation
+from runtime.spark.run_spec import Definitions
+from runtime.spark.task_properties import tell_schedules
 from shedding.budgets import Budgets, Demand
-from shedding.choices import Choices, Skipping
 from shedding.control import Bound, Controller, Load, Observed, Share
-from shedding.foresight import Front, Looks
-from shedding.plans import choices_of_query, units_of_query
+from shedding.insert_drops import choices_of_query, units_of_query
+from shedding.join_deciders import Choices, Skipping
+from shedding.join_forecast import Front, Looks
 from shedding.schedule import most_lost
 
 KEPT_FILES = 20

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from cql.errors import Code
 from cql.source import NO_SPAN, Span
-from runtime.failures import placed
 from runtime.spark.sources import translate
 from runtime.spark.tickets import Tickets
+from runtime.user_errors import placed
 
 _CORRECTABLE = (Code.BAD_DATA, Code.BAD_FILE, Code.NO_FILE, Code.FUNCTION_FAILED, Code.CHANGED_SOURCE)
 """What a user may do away with by correcting a file."""

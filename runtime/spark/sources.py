@@ -32,17 +32,18 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from cql.catalog import ColumnModel, External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.intervals import TimeDomain
+from cql.settings import OnBadRow
 from cql.source import Span
 from cql.types import DataType, Kind
-from runtime.batch import BEGINNING, FOREVER, Columns, Ints
-from runtime.formats import FileSource, Rows
-from runtime.formats.file_log import FileLog, SourceFile
-from runtime.formats.options import READS
-from runtime.formats.parquet_files import converted, fits
-from runtime.formats.paths import Place, is_remote
-from runtime.formats.rows import Chunk, Intake, Layout, Malformed, OnBadRow, ahead_text, layout_of
-from runtime.formats.values import Converted, decoded, from_text
-from runtime.fragments.lateness import Lateness
+from runtime.columns.batch import BEGINNING, FOREVER, Columns, Ints
+from runtime.connectors import FileSource, Rows
+from runtime.connectors.file_log import FileLog, SourceFile
+from runtime.connectors.intake import Chunk, Intake, Layout, Malformed, ahead_text, layout_of
+from runtime.connectors.options import READS
+from runtime.connectors.parquet_files import converted, fits
+from runtime.connectors.paths import Place, is_remote
+from runtime.connectors.values import Converted, decoded, from_text
+from runtime.network.lateness import Lateness
 from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from cql.catalog import RelationDef, StreamDef
 from planner import operators as op
-from runtime.batch import concat_columns
-from runtime.failures import placed
-from runtime.formats import open_source
-from runtime.formats.result_files import writing
-from runtime.fragments.packing import batch_bytes
-from runtime.spark.definitions import Definitions
+from runtime.columns.arrow_types import arrow_type
+from runtime.columns.batch import concat_columns
+from runtime.connectors import open_source
+from runtime.connectors.result_files import writing
+from runtime.network.messages import batch_bytes
+from runtime.spark.run_spec import Definitions
 from runtime.spark.sources import is_read_by_engine, static_frame
-from runtime.types import arrow_type
+from runtime.user_errors import placed
 
 
 @dataclass(frozen=True)

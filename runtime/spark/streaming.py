@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cql.errors import Code, CqlError
-from runtime.spark.amounts import amounts
+from runtime.spark.backlog import amounts
 from runtime.spark.sources import translate
 
 Deliver = Callable[[DataFrame, int], None]

@@ -1,4 +1,4 @@
-"""What all tasks of a network need to know; `runtime/spark/sent.py` takes it there."""
+"""What all tasks of a network need to know; `runtime/spark/broadcast.py` takes it there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtime.failures import Places
-from runtime.fragments.layout import Layout
+from runtime.network.layout import Layout
+from runtime.user_errors import Places
 
 Made = TypeVar("Made")
 

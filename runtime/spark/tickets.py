@@ -1,9 +1,9 @@
 """The files of a source on Spark: a ticket for each, in a folder of the checkpoint, which Spark's file source reads.
 
-Spark's file source orders files by when they were last written, passes over old ones and those that are gone, and
-takes some names for patterns. So it never sees the files of users. Its tickets are numbered by the log of the source
-(`runtime/formats/file_log.py`), their times follow their numbers, and each names one file, which a task then reads. A
-ticket is as long as its file, as a number only and not on the disk, so that Spark shares out work, and limits
+Spark's file source orders files by when they were last written, passes over old ones and those that are gone, and takes
+some names for patterns. So it never sees the files of users. Its tickets are numbered by the log of the source
+(`runtime/connectors/file_log.py`), their times follow their numbers, and each names one file, which a task then reads.
+A ticket is as long as its file, as a number only and not on the disk, so that Spark shares out work, and limits
 micro-batches, by the sizes of the files. What has become of them is in Spark's own log.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.formats.file_log import FileLog, SourceFile
-from runtime.formats.result_files import writing
+from runtime.connectors.file_log import FileLog, SourceFile
+from runtime.connectors.result_files import writing
 
 FILE_LIST = "path string, modificationTime timestamp, length bigint, content binary"
 """What Spark's source of whole files says of each; only the path is read."""

@@ -20,7 +20,7 @@ from threading import RLock
 from pyspark import SparkContext
 
 from cql.errors import Code, fail, one_of
-from runtime.spark.sent import SAFE_PATH
+from runtime.spark.broadcast import SAFE_PATH
 
 NEEDED = ("numpy", "pandas", "pyarrow", "runtime")
 """The modules that tasks import, beside those of Spark."""

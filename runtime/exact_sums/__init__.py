@@ -1,0 +1,4 @@
+"""Exact sums of numbers, whatever their order, by group.
+
+Imports `columns`.
+"""
