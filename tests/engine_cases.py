@@ -146,7 +146,7 @@ SMALL = {
         "_DENSE": 2,
     },
     "runtime.state.bitmap_index": {"_ROWS": 2, "_STRETCH": 3},
-    "runtime.joins.matcher": {"MOST_CANDIDATES": 4},
+    "runtime.joins.exact": {"MOST_CANDIDATES": 4},
     "runtime.local.inputs": {"_SMALL": 2},
     "runtime.state.sorted_runs": {
         "_FIRST_LOOK": 0,

@@ -28,8 +28,8 @@ from runtime.engine.scheduling import Ready, scheduler
 from runtime.engine.statistics import Snapshot, Statistics
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
+from runtime.operators.joins import counted_by
 from runtime.operators.ledger import Ledger
-from runtime.operators.selective_joins import counted_by
 from runtime.operators.streams import RStream
 from runtime.state.bind_synopses import final_ends, make_stubs, netted
 from runtime.time.clock import SourceClock, clock_of

@@ -38,7 +38,7 @@ from runtime.connectors.tables import Screen
 from runtime.engine.executor import Executor
 from runtime.engine.statistics import Figures
 from runtime.local.inputs import InputManager
-from runtime.operators.memory_limited_joins import pairs_of
+from runtime.operators.joins import pairs_of
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, Pairs, cannot_shed, losses_of
 from runtime.reports.progress import PART_NAMES, Course, Progress

@@ -56,8 +56,7 @@ from runtime.network.messages import (
 from runtime.network.overflow import Overflow
 from runtime.network.partial_aggregates import combinations, unpack_combined
 from runtime.network.source_stage import FeedReader
-from runtime.operators.memory_limited_joins import demands_of, pairs_of
-from runtime.operators.selective_joins import counted_by
+from runtime.operators.joins import counted_by, demands_of, pairs_of
 from runtime.state.future_changes import Agenda
 from runtime.time.clock import SourceClock, SourceTime, clock_of
 from runtime.time.window_lifetimes import range_lifetime

@@ -18,14 +18,11 @@ from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.expressions import compile_projection
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Stub
 from shedding.join_deciders import Cutoff, Selections
 from shedding.schedule import Schedule
-
-ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
-"""Chunks by name, by the name of the piece of state that they belong to."""
 
 
 class Clock(Protocol):
