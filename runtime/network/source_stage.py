@@ -18,7 +18,7 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
-from runtime.expressions import compile_predicate
+from runtime.expressions.filters import Filter
 from runtime.network.layout import Edge, Layout, Router
 from runtime.network.messages import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.network.partial_aggregates import combiners
@@ -164,7 +164,7 @@ def distinct(instants: Ints) -> Ints:
 def step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
     """Return what an operator without state does with rows."""
     if isinstance(operator, op.Select):
-        holds = compile_predicate(operator.predicates, functions)
+        holds = Filter(operator.predicates, functions).holds
         return lambda batch: batch.filter(holds(batch.columns, len(batch)))
     items = evaluate_all(operator.items, functions)
     return lambda batch: batch.with_columns(items(batch.columns, len(batch)))

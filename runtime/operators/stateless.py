@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
-from runtime.expressions import compile_predicate
+from runtime.expressions.filters import Filter
 from runtime.operators.base import Context, Operator, evaluate_all
 
 
@@ -13,10 +13,10 @@ class Select(Operator):
 
     def __init__(self, node: op.Select, context: Context) -> None:
         super().__init__(node, context)
-        self._holds = compile_predicate(node.predicates, context.functions)
+        self.filter = Filter(node.predicates, context.functions)
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        return batch.filter(self._holds(batch.columns, len(batch))) if len(batch) else batch
+        return batch.filter(self.filter.holds(batch.columns, len(batch))) if len(batch) else batch
 
 
 class Project(Operator):
