@@ -36,7 +36,7 @@ from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.engine.executor import Executor
-from runtime.engine.statistics import Figures
+from runtime.engine.statistics import Figures, of_parts
 from runtime.local.inputs import InputManager
 from runtime.operators.joins import pairs_of
 from runtime.reports.loss_warnings import LossWatch, Warn
@@ -531,7 +531,7 @@ class LocalRun:
                 found += part.executor.statistics_now().figures
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in part.executor.statistics_now().figures if each.name in ids]
+                found += of_parts(part.executor.statistics_now().figures, ids)
         return found
 
     def shedding(self) -> list[Loss]:
@@ -583,6 +583,7 @@ def statistics_listing(figures: Iterable[Figures]) -> Listing:
         "in": "elements_in",
         "out": "elements_out",
         "seconds": "seconds",
+        "candidates": "candidates",
         "held": "elements_now",
         "most held": "elements_peak",
         "bytes": "bytes_now",

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ import pyarrow as pa
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.columns.row_codes import is_sorted, order_by
 from runtime.engine.executor import Executor
+from runtime.engine.statistics import Steps
 from runtime.network.fragment_plan import fragment_plan
 from runtime.network.lateness import Span, overtaken
 from runtime.network.layout import Edge, Layout, Router, types_of
@@ -132,6 +134,7 @@ class Worker:
         """The places of each ordered feed that the micro-batch has, and the latest instants before them if one of them
         was read with rows that are late."""
         self._work_before: dict[str, list[float]] = {}
+        self._steps_before: Steps = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
         self._fed_by: dict[str, list[str]] = defaultdict(list)
         for each in layout.plan.sources:
@@ -417,6 +420,7 @@ class Worker:
             "ignored": self._ignored(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
+            "steps": self._steps_done(),
             "held": self._state_held(),
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
@@ -448,6 +452,13 @@ class Worker:
             for name, figures in now.items()
         }
         return {name: figures for name, figures in done.items() if figures[0]}
+
+    def _steps_done(self) -> list[list[Any]]:
+        """Return what each step of operators' work did since the last time: operator, and its figures."""
+        now = self.executor.steps_taken()
+        before, self._steps_before = self._steps_before, now
+        done = {key: step.with_others(before[key], -1) if key in before else step for key, step in now.items()}
+        return [[operator, *astuple(step)] for (operator, _), step in done.items() if step.rows_in]
 
     def _state_held(self) -> dict[str, list[int]]:
         """Return the elements and bytes that operators, synopses and stores hold."""

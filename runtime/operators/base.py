@@ -9,7 +9,7 @@ what was put in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -65,6 +65,29 @@ class Context:
     budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     on_bad_row: Literal["fail", "skip"] = "fail"
     block_rows: int = BLOCK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What a step of an operator's work has done: a predicate of a filter, or a probe of a join.
+
+    `what` says more than its name. Of joins it is known how many candidates were compared.
+    """
+
+    name: str
+    kind: str
+    what: str
+    rows_in: int
+    rows_out: int
+    seconds: float
+    candidates: int | None = None
+
+    def with_others(self, other: StepFigures, sign: int = 1) -> StepFigures:
+        """Return the sum of two figures of one step, or their difference."""
+        candidates = None if self.candidates is None else self.candidates + sign * (other.candidates or 0)
+        rows_in, rows_out = self.rows_in + sign * other.rows_in, self.rows_out + sign * other.rows_out
+        seconds = self.seconds + sign * other.seconds
+        return replace(self, rows_in=rows_in, rows_out=rows_out, seconds=seconds, candidates=candidates)
 
 
 class Operator:
@@ -125,6 +148,10 @@ class Operator:
     def _cut(self, until: int) -> int:
         """Return an instant, up to a given one, before which there is no more to happen than is done in one go."""
         return min((each.cut(until, self.context.block_rows) for each in self.agendas), default=until)
+
+    def figures(self) -> Sequence[StepFigures]:
+        """Return what the steps of its work have done so far, if it has several."""
+        return ()
 
     def settle(self) -> None:
         """Do what is to be done once for each micro-batch, when everything that came with it has been processed."""

@@ -30,7 +30,7 @@ from runtime.joins.memory_limited import Eviction, MemoryLimited
 from runtime.joins.prefilter import Prefilter, prefilter
 from runtime.joins.probe import JoinInput, Matches
 from runtime.joins.selective import Selective
-from runtime.operators.base import Context, Operator, evaluate_all
+from runtime.operators.base import Context, Operator, StepFigures, evaluate_all
 from runtime.operators.counted import (
     FIRST,
     SECOND,
@@ -161,6 +161,22 @@ def memory_limited(operators: Mapping[str, Operator]) -> dict[str, MemoryLimited
     return {name: tactic for name, tactic in joins.items() if isinstance(tactic, MemoryLimited)}
 
 
+def probe_figures(matcher: Matcher) -> list[StepFigures]:
+    """Return what the probes of a join have done, by the input that probes, in the order of their steps."""
+    return [
+        StepFigures(
+            f"input {step.port + 1} probes input {step.input + 1} in step {step.step + 1}",
+            "probe",
+            "by condition" if matcher.inputs[step.input].keys_of is None else "by key",
+            own.probes,
+            own.pairs,
+            own.seconds,
+            own.candidates,
+        )
+        for step, own in sorted(matcher.figures.items())
+    ]
+
+
 # Working
 
 
@@ -183,6 +199,9 @@ class _Join(Operator):
         tactic.keep(port, batch, self.heartbeats)
         if has_rows:
             tactic.note_costs(probing + probed - started, perf_counter() - probed)
+
+    def figures(self) -> Sequence[StepFigures]:
+        return probe_figures(self.matcher)
 
     def _pairs(self, found: Iterator[Matches]) -> Iterator[ChangeBatch]:
         """Yield matches as rows."""
@@ -373,6 +392,9 @@ class StreamJoin(Operator):
                 held = [together.filter(~is_complete)]
         relation.stub.forget_before(self.until)
         yield as_elements(concat(held).with_until(self.until)) if held else empty_batch(self.types, self.until)
+
+    def figures(self) -> Sequence[StepFigures]:
+        return probe_figures(self._matcher)
 
     @property
     def agendas(self) -> Sequence[Agenda]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planner import operators as op
+from planner.text import expression_text
 from runtime.columns.batch import ChangeBatch
 from runtime.expressions.filters import Filter
-from runtime.operators.base import Context, Operator, evaluate_all
+from runtime.operators.base import Context, Operator, StepFigures, evaluate_all
 
 
 class Select(Operator):
@@ -14,9 +17,19 @@ class Select(Operator):
     def __init__(self, node: op.Select, context: Context) -> None:
         super().__init__(node, context)
         self.filter = Filter(node.predicates, context.functions)
+        names = [column.name for column in node.columns]
+        self._texts = [expression_text(predicate, names) for predicate in node.predicates]
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         return batch.filter(self.filter.holds(batch.columns, len(batch))) if len(batch) else batch
+
+    def figures(self) -> Sequence[StepFigures]:
+        if len(self._texts) == 1:
+            return ()
+        return [
+            StepFigures(f"predicate {at + 1}", "predicate", text, own.rows_in, own.rows_out, own.seconds)
+            for at, (text, own) in enumerate(zip(self._texts, self.filter.figures, strict=True))
+        ]
 
 
 class Project(Operator):

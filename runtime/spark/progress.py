@@ -16,6 +16,7 @@ from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
 from runtime.engine.statistics import Figures, Statistics
+from runtime.operators.base import StepFigures
 from runtime.reports.losses import Pairs, added_up
 from runtime.reports.progress import Course, Progress
 
@@ -32,6 +33,7 @@ class Counters:
         self._ignored: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
         """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        self._steps: dict[tuple[str, str], StepFigures] = {}
         self._shed: dict[str, list[int]] = {}
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
         """What joins that give up rows have found, by place."""
@@ -112,6 +114,10 @@ class Counters:
             self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
+        for operator, *figures in values.get("steps", ()):
+            step = StepFigures(*figures)
+            before = self._steps.get((operator, step.name))
+            self._steps[operator, step.name] = step if before is None else step.with_others(before)
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
         self.unended |= values.get("unended", {})
@@ -178,8 +184,11 @@ class Counters:
     def figures(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores of the network as it is."""
         with self._lock:
-            known = () if self._plan is None else Statistics(self._plan).snapshot().figures
-            return [self._filled(each) for each in known]
+            if self._plan is None:
+                return []
+            statistics = Statistics(self._plan)
+            statistics.steps = self._steps
+            return [self._filled(each) for each in statistics.snapshot().figures]
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""

@@ -31,7 +31,7 @@ from runtime.connectors import Rows
 from runtime.connectors.keeping import Kept
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
-from runtime.engine.statistics import Figures
+from runtime.engine.statistics import Figures, of_parts
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
@@ -447,7 +447,7 @@ class SparkRun:
                 found += self._jobs[part].statistics()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in self._jobs[part].statistics() if each.name in ids]
+                found += of_parts(self._jobs[part].statistics(), ids)
         return found
 
     def shed(self, query: str, fraction: float) -> None:
