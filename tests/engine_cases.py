@@ -40,6 +40,7 @@ from tests.definition import Result, evaluate
 from tests.definition.evaluator import user_code
 from tests.engine_runs import results, to_column
 from tests.random_data import Data, minimise, report
+from tests.random_orders import take_random_orders
 from tests.random_queries import SETTINGS, catalog, random_data, random_query, tables_of
 from tests.test_plan_random import network
 
@@ -100,7 +101,7 @@ class Setup:
         """Return an executor for a case at which nothing has arrived."""
         plan = case.shared if self.share else case.unshared
         rows = {"chunk_rows": self.chunk_rows, "block_rows": self.block_rows}
-        return Executor(
+        executor = Executor(
             plan,
             case.functions,
             policy=self.policy,
@@ -109,6 +110,9 @@ class Setup:
             on_bad_row="skip",
             **rows,
         )
+        if self.seed % 2:
+            take_random_orders(executor, Random(self.seed))
+        return executor
 
     def tidiness(self) -> AbstractContextManager[None]:
         """Return the context in which the engine tidies up as often as this setup wants it."""

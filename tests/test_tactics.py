@@ -16,13 +16,17 @@ from planner.plan import Plan, combine, compile_query
 from runtime.columns.batch import BLOCK_ROWS
 from runtime.engine.executor import Executor
 from runtime.engine.statistics import of_parts
+from runtime.expressions import costs
 from runtime.expressions.filters import Filter
+from runtime.expressions.program import KERNELS
 from runtime.operators.joins import InnerJoin
-from runtime.operators.stateless import Select
+from runtime.spark.progress import Counters
 from tests.agreement import disagreement
 from tests.definition import Result, evaluate
 from tests.engine_runs import feed, results, to_batch
+from tests.fragment_runs import FragmentRun
 from tests.random_data import random_data
+from tests.random_orders import take_random_orders
 
 TABLES = """
     CREATE STREAM a (k INT, v INT, t INT) TIMESTAMP BY t;
@@ -46,18 +50,6 @@ def planned(query: str, known: cql.Catalog) -> Plan:
 # Probing orders
 
 
-class RandomProbes:
-    """Another order for each batch."""
-
-    def __init__(self, rng: Random, inputs: int) -> None:
-        self._rng = rng
-        self._inputs = inputs
-
-    def order(self, port: int) -> Sequence[int]:
-        others = [other for other in range(self._inputs) if other != port]
-        return self._rng.sample(others, len(others))
-
-
 def multiway(rng: Random) -> str:
     names = rng.choices("abcd", k=rng.choice((3, 3, 4)))
     tables = [f"{name} {'' if name == 'c' else rng.choice(WINDOWS)} x{at}" for at, name in enumerate(names)]
@@ -74,11 +66,8 @@ def test_joins_find_the_same_in_any_order_changed_between_batches(seed: int) -> 
     plan = combine([compile_query("q", tree)])
     data = random_data(rng, known, most=8)
     executor = Executor(plan, check=True, on_bad_row="skip", block_rows=rng.choice((1, 3, BLOCK_ROWS)))
-    joins = [each for each in executor.operators.values() if isinstance(each.node, op.MJoin)]
-    assert joins
-    for join in joins:
-        assert isinstance(join, InnerJoin)
-        join.matcher.probing_order = RandomProbes(rng, len(join.node.inputs))
+    assert any(isinstance(each.node, op.MJoin) for each in executor.operators.values())
+    take_random_orders(executor, rng)
     feed(executor, data, rng)
     found = Result(results(executor, rng)["q"])
     assert disagreement(evaluate(tree, data), found) is None
@@ -122,17 +111,6 @@ def test_the_order_decides_what_probes_cost_and_figures_tell_it() -> None:
 # Filters
 
 
-class RandomPredicates:
-    """Another order for each batch."""
-
-    def __init__(self, rng: Random, predicates: int) -> None:
-        self._rng = rng
-        self._predicates = predicates
-
-    def order(self) -> Sequence[int]:
-        return self._rng.sample(range(self._predicates), self._predicates)
-
-
 PREDICATES = (
     "k > 2",
     "v % 3 <> 1",
@@ -157,9 +135,7 @@ def test_filters_pass_the_same_rows_in_any_order_changed_between_batches(seed: i
     plan = combine([compile_query("q", tree)])
     data = random_data(rng, known, ["d"], most=16)
     executor = Executor(plan, functions, check=True)
-    for select in executor.operators.values():
-        if isinstance(select, Select):
-            select.filter.order = RandomPredicates(rng, len(select.filter.figures))
+    take_random_orders(executor, rng)
     feed(executor, data, rng)
     found = Result(results(executor, rng)["q"])
     assert disagreement(evaluate(tree, data, functions), found) is None
@@ -228,3 +204,24 @@ def test_steps_are_part_of_the_statistics_of_their_operators() -> None:
         own = of_parts(steps, {operator.id})
         assert all(each.name.startswith(f"{operator.id}: ") for each in own)
     assert len(of_parts(steps, plan.ids)) == len(steps) == 4
+
+
+def test_a_driver_adds_up_the_steps_of_all_buckets_and_micro_batches() -> None:
+    plan = planned("SELECT x.v FROM a [Range 3] x, b [Range 3] y WHERE x.k = y.k", catalog())
+    data = {name: [(at, (at % 5, at, at), 1) for at in range(1, 41)] for name in "ab"}
+    run, counters = FragmentRun(plan, data, Random(4), buckets=3), Counters("all")
+    counters.begin(plan)
+    batches = 0
+    while run.step():
+        counters.count(batches, run.counted, {}, 0.0)
+        batches += 1
+    counters.count(batches, run.counted, {}, 0.0)
+    run.finish()
+    counters.count(batches + 1, run.counted, {}, 0.0)
+    probes = [each for each in counters.figures() if each.kind == "probe"]
+    assert sorted(each.elements_in or 0 for each in probes) == [40, 40] and batches > 1
+    assert sum(each.elements_out or 0 for each in probes) == 40, "each row has one partner, at its own instant"
+
+
+def test_costs_are_those_of_functions_that_there_are() -> None:
+    assert set(costs._COSTS) <= set(KERNELS)

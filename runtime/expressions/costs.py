@@ -5,36 +5,39 @@ from __future__ import annotations
 from cql.bound import Call, Case, Cast, Expr, UserCall, children
 from cql.types import Kind
 
-DEAR = 16.0
+DEAR = 32.0
 """From which cost on it pays to choose the rows first for which an expression is computed."""
 
 _BRANCH = 3.0
 """What it costs to choose between the results of a CASE."""
 
-_USER = 200.0
+_USER = 5_000.0
 
 _COSTS = {
-    "like": 30.0,
-    "regexp_like": 60.0,
-    "regexp_extract": 100.0,
-    "overlap": 200.0,
-    "inner_product": 200.0,
-    "upper": 20.0,
-    "lower": 20.0,
-    "substr": 20.0,
+    "like": 50.0,
+    "regexp_like": 1_500.0,
+    "regexp_extract": 1_500.0,
+    "overlap": 6_000.0,
+    "inner_product": 6_000.0,
+    "upper": 35.0,
+    "lower": 35.0,
+    "length": 25.0,
+    "substr": 40.0,
     "trim": 20.0,
-    "replace": 30.0,
-    "concat": 20.0,
-    "split_part": 60.0,
-    "date_format": 60.0,
-    "power": 10.0,
+    "replace": 1_000.0,
+    "concat": 350.0,
+    "split_part": 10_000.0,
+    "date_format": 6_000.0,
+    "in": 15.0,
+    "round": 250.0,
+    "power": 35.0,
     "ln": 10.0,
     "exp": 10.0,
 }
-"""Functions that cost more than a comparison."""
+"""Functions that cost more than a comparison, as measured with columns of different values."""
 
-_CAST_TEXT = 40.0
-"""What it costs to read a value from a text or to write one."""
+_TO_TEXT, _FROM_TEXT = 50.0, 15_000.0
+"""What it costs to write a value as a text, and to read one."""
 
 
 def dear_parts(expression: Expr) -> set[Expr]:
@@ -58,7 +61,9 @@ def _own(expression: Expr) -> float:
         case Call(function=name):
             return _COSTS.get(name, 1.0)
         case Cast(operand=operand) if operand.type != expression.type:
-            return _CAST_TEXT if Kind.STRING in (operand.type.kind, expression.type.kind) else 1.0
+            if operand.type.kind is Kind.STRING:
+                return _FROM_TEXT
+            return _TO_TEXT if expression.type.kind is Kind.STRING else 1.0
         case Case(branches=branches):
             return _BRANCH * len(branches)
     return 0.0

@@ -15,7 +15,7 @@ What else is to be known comes as control messages, which name tables:
 | `ended` | tables that have come to their end |
 | `resumed` | tables that had, and go on after all; instants that were closed stay closed |
 | `static` | the version of a static relation's contents that holds from now on |
-| `schedules` | what is lost: units of time, by the ids of schedules; looks of joins; the memory that joins may use |
+| `schedules` | what is lost: units of time, by the ids of schedules; comparisons of joins; the memory joins may use |
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Context:
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
     rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids,
-    `choices` what joins with too little time look at, `budgets` how many bytes those with too little memory may use.
+    `choices` what joins with too little time compare, `budgets` how many bytes those with too little memory may use.
     `on_bad_row` says what becomes of removals of rows that are not there. `block_rows` is how many rows are put out at
     a time, unless that many share an instant of a stream.
     """
