@@ -21,6 +21,7 @@ from runtime.expressions.filters import Filter
 from runtime.expressions.program import KERNELS
 from runtime.operators.joins import InnerJoin
 from runtime.spark.progress import Counters
+from runtime.user_errors import UserFunctionFailed
 from tests.agreement import disagreement
 from tests.definition import Result, evaluate
 from tests.engine_runs import feed, results, to_batch
@@ -178,6 +179,12 @@ def test_of_two_functions_the_second_gets_what_the_first_lets_pass() -> None:
     found = filtered("f(v) > 2 AND g(v) < 9", [1, 2, 3, None, 4, 10], f=first, g=second)[1]
     assert found == [2, 4]
     assert sorted(second.calls) == [3, 4, 10] and len(first.calls) == 6
+
+
+def test_a_function_that_fails_tells_the_row_it_was_given() -> None:
+    with pytest.raises(UserFunctionFailed) as failure:
+        filtered("v > 2 AND f(v) < 9", [1, 2, 5, 7, 4], f=Recorded(7))
+    assert failure.value.arguments == (7,) and 7 in failure.value.values
 
 
 def test_what_predicates_have_in_common_is_computed_once() -> None:
