@@ -2,8 +2,8 @@
 
 Follows section 2.7 of the sheet `papers/join-shedding.md`. One row of each stream arrives at each tick; rows that are
 less than w ticks apart are joined. The reference evicts after each tick, row by row, and knows how often values arrive;
-the form for micro-batches decides with `shedding/eviction.py` for each key up to which age its rows are held, from
-frequencies that it learns. Both say for each row until when it was held; pairs are counted from that.
+the form for micro-batches decides with `benchmarks/models/eviction_limits.py` for each key up to which age its rows are
+held, from frequencies that it learns. Both say for each row until when it was held; pairs are counted from that.
 """
 
 from __future__ import annotations
@@ -17,19 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks import _plots
+from benchmarks.models.archive import Holding, archive_metric, count_delivered, missing_pairs
+from benchmarks.models.eviction_limits import Cut, cuts, expected_recall
 from shedding.budgets import in_proportion
-from shedding.eviction import (
-    Cut,
-    Floats,
-    Frequencies,
-    Policy,
-    Side,
-    cuts,
-    expected_recall,
-    priorities,
-    within_budget,
-)
-from shedding.offline.archive import Holding, archive_metric, count_delivered, missing_pairs
+from shedding.eviction import Floats, Frequencies, Policy, Side, priorities, within_budget
 from shedding.offline.optimum import optimum
 from shedding.offline.streams import Stream, count_exact
 from shedding.schedule import Ints, Mask

@@ -116,11 +116,6 @@ class Rewriter:
         return changed
 
 
-def apply_everywhere(rule: Rewrite, plan: Rel) -> Rel:
-    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies."""
-    return _Walk(rule, {}, {}).over(plan)
-
-
 @dataclass(slots=True)
 class _Walk:
     """A walk of a rule over a plan: `settled` are subtrees where it finds nothing, `plain` nodes without queries

@@ -139,7 +139,7 @@ def show_missing(inputs: Inputs, window: int, log: str) -> None:
     options = csv.WriteOptions(quoting_style="needed")
     sys.stdout.flush()
     print(_csv_text(table, options), end="")
-    rows = sum(int(mask.sum()) for mask in incomplete(left, right, window, missing))
+    rows = sum(int(mask.sum()) for mask in incomplete(left, right, missing))
     summary = f"{len(delivered)} pairs were delivered, {len(missing)} are missing; {rows} rows were not fully joined"
     print(summary, file=sys.stderr)
 

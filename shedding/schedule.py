@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -380,20 +380,3 @@ class Schedule:
         )
         made._debt.run, made._debt.owed = values["debt"]
         return made
-
-
-def verdicts(batch: int, are_lost: Sequence[bool]) -> list[bool]:
-    """Return which units are kept, given the coins of batches.
-
-    >>> "".join("K" if kept else "D" for kept in verdicts(3, [True, True, False, False]))
-    'DDDKDDDKKKKK'
-    """
-    debt, kept = Compensation(batch), []
-    for is_lost in are_lost:
-        debt.begin(is_lost, 0.0, batch)
-        left = batch
-        while left:
-            loses, count = debt.next(left)
-            kept += [not loses] * count
-            left -= count
-    return kept

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shedding.analysis import Costs, fraction_needed, rows_freed, share_passed, windows_of
+from benchmarks.models.window_loads import Costs, fraction_needed, rows_freed, share_passed, windows_of
 from shedding.demand import Cut, Step, cut, drops_early, formula, grain, needed, sizes
 
 Window = tuple[int, int]

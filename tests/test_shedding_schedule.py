@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shedding.schedule import KEPT_RUNS, Decision, Run, Schedule, coins, most_lost, verdicts
+from shedding.schedule import KEPT_RUNS, Compensation, Decision, Run, Schedule, coins, most_lost
 
 UNITS = 20_000
 
@@ -26,6 +26,19 @@ def decided(batch: int, fraction: float, seed: int = 0) -> Schedule:
 def longest_gap(kept: np.ndarray) -> int:
     edges = np.flatnonzero(np.diff(np.concatenate(([1], kept.astype(int), [1]))))
     return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def verdicts(batch: int, are_lost: list[bool]) -> list[bool]:
+    """Which units are kept, given the coins of batches."""
+    debt, kept = Compensation(batch), []
+    for is_lost in are_lost:
+        debt.begin(is_lost, 0.0, batch)
+        left = batch
+        while left:
+            loses, count = debt.next(left)
+            kept += [not loses] * count
+            left -= count
+    return kept
 
 
 @pytest.mark.parametrize(

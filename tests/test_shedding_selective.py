@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 
 from benchmarks._joinshed_selective import SHEET, SHIFT, expected, rate_adaptation, time_and_direction, utility_gain
 from benchmarks._joinshed_streams import EXACT, Machine, Policy, Workload, joined, streams
+from benchmarks.models.selective import adapted, by_direction
 from shedding.selective import (
     LEAST,
     Adaptation,
     Counts,
     Learned,
-    Rate,
     Selection,
     Side,
-    adapted,
-    by_direction,
     by_utility,
     compared,
     edges,
@@ -148,19 +146,6 @@ def test_full_probes_are_within_the_budget(share: float, sampling: float) -> Non
     assert r + r * sampling * (1 - r) == pytest.approx(min(1.0, max(share, r)), rel=1e-6)
 
 
-def test_the_rate_of_micro_batches_ends_at_the_time_they_may_take() -> None:
-    rate, needed = Rate(), 5e7
-    taken_seconds = []
-    for _ in range(60):
-        r = rate.decide(2.0, needed)
-        comparisons = needed * (r + r * 0.1 * (1 - r))
-        taken_seconds.append(0.6 + 2e-7 * comparisons)
-        rate.observe(comparisons, taken_seconds[-1])
-    assert taken_seconds[-1] == pytest.approx(2.0, rel=0.15)
-    rate.fraction = 0.5
-    assert rate.decide(2.0, 0.0) == pytest.approx(0.6)
-
-
 @given(st.integers(1, 5000), st.integers(1, 40))
 def test_cells_cover_every_age_once(length: int, cells: int) -> None:
     borders = edges(length, cells)
@@ -253,7 +238,7 @@ def test_the_estimated_recall_is_that_of_the_answer(policy: str) -> None:
     found = joined(load, machine, Policy(policy, buffer=inf, sampling=0.2))
     exact = joined(load, EXACT, Policy("drop", buffer=inf))
     true = found.outputs.sum() / exact.outputs.sum()
-    estimated = found.recall.total()
+    estimated = found.recall.value()
     assert estimated is not None and abs(estimated - true) < 0.05
 
 

@@ -78,14 +78,6 @@ class Queue:
             self._hear(batch, arrival)
         self.until = batch.until
 
-    def peek(self, reader: str) -> ChangeBatch | None:
-        """Return the rest of the oldest batch that waits for a reader, without taking it."""
-        place = self._places[reader]
-        held = self._held.get(place.number)
-        if held is not None:
-            return held.batch.slice(place.row, len(held.batch))
-        return None if place.heard is None else empty_batch(self._types, self.until)
-
     def pop(self, reader: str, most_rows: int) -> ChangeBatch:
         """Take what waits for a reader: several small batches as one, or a part of a large one.
 
