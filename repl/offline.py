@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from cql.errors import Code, CqlError, fail, nearest
-from cql.source import Source
+from cql.source import SourceText
 from runtime.connectors.tables import table_text
 from shedding.offline.archive import incomplete, undelivered_pairs
 from shedding.offline.optimum import optimum
@@ -90,7 +90,7 @@ def _instants(table: pa.Table, name: str, column: str) -> Ints:
 
 
 def _wrong(name: str, code: Code, message: str, hint: str | None = None, near: Sequence[str] = ()) -> CqlError:
-    return fail(code, message, hint=hint, candidates=near).within(Source(name, ""))
+    return fail(code, message, hint=hint, candidates=near).within(SourceText(name, ""))
 
 
 # ---------------------------------------------------------------------------------------------------- the tools

@@ -212,7 +212,7 @@ def looked_up(known: Ints, values: Floats, default: float, keys: Ints) -> Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ArrivalRates:
     """One side of a join: how often each key arrives on it, and how often its partners do, in arrivals per tick.
 
     The last of the rates are about all keys that are not named: how often any of them arrives, and how often the
@@ -226,12 +226,12 @@ class Side:
     size: float = 1.0
 
     @classmethod
-    def of(cls, own: Frequencies, partner: Frequencies, window: float, size: float = 1.0) -> Side:
+    def of(cls, own: Frequencies, partner: Frequencies, window: float, size: float = 1.0) -> ArrivalRates:
         """Return the side on which `own` arrives, to be joined with `partner`.
 
         >>> left, right = Frequencies(), Frequencies()
         >>> left.observe(np.array([1, 1, 2]), 1); right.observe(np.array([2, 2]), 1)
-        >>> side = Side.of(left, right, window=10)
+        >>> side = ArrivalRates.of(left, right, window=10)
         >>> side.keys.tolist(), side.arrivals.tolist(), side.partners.tolist()
         ([1, 2], [2.0, 1.0, 0.0], [0.0, 2.0, 0.0])
         """
@@ -254,7 +254,9 @@ class Side:
 # ----------------------------------------------------------------------------------------------- a hard limit
 
 
-def priorities(policy: Policy, side: Side, keys: Ints, ages: npt.NDArray[Any], ids: Ints, seed: int = 0) -> Floats:
+def priorities(
+    policy: Policy, side: ArrivalRates, keys: Ints, ages: npt.NDArray[Any], ids: Ints, seed: int = 0
+) -> Floats:
     """Return what rows are worth to a policy, for each unit of the budget that they take."""
     match policy:
         case Policy.RAND:

@@ -88,7 +88,7 @@ def taken(fraction: float, densities: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Side:
+class WindowProfile:
     """What is known of a window: its length, the density of its cells, and of the types of tuples that probe it.
 
     `utilities` is what a comparison with a tuple of each type is worth on average, `frequencies` the share of tuples
@@ -107,12 +107,12 @@ class Side:
         """How many comparisons there are with each cell."""
         return np.full(len(self.densities), self.length / len(self.densities)) if self.rows is None else self.rows
 
-    def of_one_type(self) -> Side:
+    def of_one_type(self) -> WindowProfile:
         """Return it with all tuples alike."""
         return replace(self, utilities=np.ones(1), frequencies=np.ones(1))
 
 
-def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
+def by_utility(fraction: float, sides: Sequence[WindowProfile]) -> list[Floats]:
     """Return the fraction of each window for each type, so that what is found is worth most: a fractional knapsack.
 
     An item is a cell of a window for one type; it weighs its rows times the frequency of the type, and is worth that
@@ -122,7 +122,7 @@ def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
 
     >>> even, peaked = np.array([0.1, 0.1]), np.array([0.3, 0.1])
     >>> one = np.ones(1)
-    >>> sides = [Side(10, even, 0.1 * one, one), Side(10, peaked, 0.2 * one, one)]
+    >>> sides = [WindowProfile(10, even, 0.1 * one, one), WindowProfile(10, peaked, 0.2 * one, one)]
     >>> [found.tolist() for found in by_utility(0.25, sides)]
     [[0.0], [0.5]]
     """
@@ -326,9 +326,9 @@ class Learned:
         """Tell whether there were any full probes."""
         return bool(self.counts.comparisons.any())
 
-    def side(self, length: float, rows: Floats | None = None) -> Side:
+    def side(self, length: float, rows: Floats | None = None) -> WindowProfile:
         """Return what is known, for a window of some length, perhaps with so many rows in its cells."""
-        return Side(length, self.densities, self.utilities, self.frequencies, rows)
+        return WindowProfile(length, self.densities, self.utilities, self.frequencies, rows)
 
 
 def _utilities(counts: Counts) -> Floats:

@@ -30,7 +30,7 @@ from planner.plan import Plan, combine, compile_query
 from runtime.columns import row_codes as rows
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch
-from runtime.connectors.intake import Rows
+from runtime.connectors.intake import SourceRows
 from runtime.engine.executor import Executor
 from runtime.engine.scheduling import POLICIES
 from runtime.joins import candidates as looking
@@ -520,10 +520,10 @@ def batches_of(
     return released
 
 
-def _rows(source: op.Source, elements: Sequence[Any]) -> Rows:
+def _rows(source: op.Source, elements: Sequence[Any]) -> SourceRows:
     columns = tuple(to_column([row[at] for _, row, _ in elements], c) for at, c in enumerate(source.columns))
     signs = np.array([sign for _, _, sign in elements], np.int64) if source.is_relation else None
-    return Rows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
+    return SourceRows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
 
 
 def _pushes_of(sources: Sequence[op.Source], batches: Sequence[ChangeBatch]) -> list[Push]:

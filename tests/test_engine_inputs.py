@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch
-from runtime.connectors import Rows
+from runtime.connectors import SourceRows
 from runtime.local.inputs import InputManager
 
 CASES = int(os.environ.get("CQL_FUZZ", "300"))
@@ -20,10 +20,12 @@ CASES = int(os.environ.get("CQL_FUZZ", "300"))
 Element = tuple[int, int]
 
 
-def rows(instants: Sequence[int], values: Sequence[int] | None = None, signs: Sequence[int] | None = None) -> Rows:
+def rows(
+    instants: Sequence[int], values: Sequence[int] | None = None, signs: Sequence[int] | None = None
+) -> SourceRows:
     """Return rows of one column; values count from 0 if none are given."""
     column = pa.array(range(len(instants)) if values is None else values, pa.int64())
-    return Rows((column,), np.array(instants, np.int64), None if signs is None else np.array(signs, np.int64))
+    return SourceRows((column,), np.array(instants, np.int64), None if signs is None else np.array(signs, np.int64))
 
 
 def elements(batches: Sequence[ChangeBatch]) -> list[Element]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shedding.eviction import Floats, Policy, Side, looked_up
+from shedding.eviction import ArrivalRates, Floats, Policy, looked_up
 from shedding.schedule import Ints, Mask, coins
 
 
@@ -39,7 +39,7 @@ class Cut:
         kept: Mask = ages < self.ages(keys)
         return kept & (coins(self.seed, ids) < self.share) if self.share < 1 else kept
 
-    def held(self, side: Side, batch: float = 0.0) -> Floats:
+    def held(self, side: ArrivalRates, batch: float = 0.0) -> Floats:
         """Return for how many ticks a row meets its partners on average, for each key of a side and all other ones.
 
         If rows are evicted only at the end of a micro-batch of `batch` ticks, each is held half a batch longer.
@@ -49,17 +49,19 @@ class Cut:
         return self.share * kept + (1 - self.share) * gone
 
 
-def window_demand(side: Side) -> float:
+def window_demand(side: ArrivalRates) -> float:
     """Return what the whole window of a side takes of the budget."""
     return float(side.arrivals.sum()) * side.window * side.size
 
 
-def cuts(policy: Policy, sides: Sequence[Side], budget: float, *, pooled: bool = False, seed: int = 0) -> list[Cut]:
+def cuts(
+    policy: Policy, sides: Sequence[ArrivalRates], budget: float, *, pooled: bool = False, seed: int = 0
+) -> list[Cut]:
     """Return what each side holds so that all of it takes no more than a budget, on average.
 
     Each side gets the same part of it; pooled, they compete.
 
-    >>> side = Side(np.array([1, 2]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.0]), window=10)
+    >>> side = ArrivalRates(np.array([1, 2]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.0]), window=10)
     >>> [cut] = cuts(Policy.PROB, [side], budget=14)
     >>> cut.ages(np.array([1, 2])).tolist(), round(expected_recall([side], [cut]), 3)
     ([10.0, 4.0], 0.9)
@@ -72,7 +74,7 @@ def cuts(policy: Policy, sides: Sequence[Side], budget: float, *, pooled: bool =
     return [cut for side in sides for cut in _cuts(policy, [side], budget / len(sides), seed)]
 
 
-def _cuts(policy: Policy, sides: Sequence[Side], budget: float, seed: int) -> list[Cut]:
+def _cuts(policy: Policy, sides: Sequence[ArrivalRates], budget: float, seed: int) -> list[Cut]:
     """Return what sides hold that compete for a budget."""
     demand = sum(window_demand(side) for side in sides)
     if demand <= budget or policy is Policy.RAND:
@@ -124,7 +126,7 @@ def _limits_by_expectation(demands: Floats, worths: Floats, windows: Floats, bud
         return np.where(expected > 0, np.clip(windows - threshold / worths, 0.0, windows), 0.0)
 
 
-def expected_recall(sides: Sequence[Side], held: Sequence[Cut], batch: float = 0.0) -> float:
+def expected_recall(sides: Sequence[ArrivalRates], held: Sequence[Cut], batch: float = 0.0) -> float:
     """Return the share of all pairs that is found on average, if rows are evicted at the end of `batch` ticks."""
     found = exact = 0.0
     for side, cut in zip(sides, held, strict=True):

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shedding.offline.static import IMPOSSIBLE, Kept
+from shedding.offline.static import IMPOSSIBLE, KeptRows
 
 
-def best_kept_of_each(left: Sequence[int], right: Sequence[int], left_kept: int, right_kept: int) -> Kept:
+def best_kept_of_each(left: Sequence[int], right: Sequence[int], left_kept: int, right_kept: int) -> KeptRows:
     """Return which rows to keep if it is said how many of each relation.
 
     >>> best_kept_of_each([1, 2], [1, 2], 1, 2)
-    Kept(left=[0, 1], right=[0, 2], pairs=2)
+    KeptRows(left=[0, 1], right=[0, 2], pairs=2)
     """
     left_kept, right_kept = min(left_kept, sum(left)), min(right_kept, sum(right))
     best = np.full((left_kept + 1, right_kept + 1), IMPOSSIBLE, np.int64)
@@ -41,7 +41,7 @@ def best_kept_of_each(left: Sequence[int], right: Sequence[int], left_kept: int,
         taken.append((p, q))
         at = at[0] - p, at[1] - q
     taken.reverse()
-    return Kept([p for p, _ in taken], [q for _, q in taken], int(best[left_kept, right_kept]))
+    return KeptRows([p for p, _ in taken], [q for _, q in taken], int(best[left_kept, right_kept]))
 
 
 def kept_of_many(counts: Sequence[Sequence[int]], deleted: Sequence[int]) -> list[list[int]]:

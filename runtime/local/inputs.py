@@ -2,8 +2,8 @@
 
 After an element at m, with a delay of d, elements at m - d may still come, and earlier ones may not: the heartbeat is
 m - d, and what starts before it is released. An element before the heartbeat is late: it is dropped and counted.
-Which elements are late depends on the order of the elements only, not on how they are cut into `Rows`: every element
-is judged by those before it.
+Which elements are late depends on the order of the elements only, not on how they are cut into `SourceRows`: every
+element is judged by those before it.
 
 What is held back is kept as runs, each in the order of time and all in the order of arrival. A release takes the first
 part of every run and merges these by a stable sort, so elements of one instant stay in the order of arrival and what
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch, Ints, Mask, concat, empty_batch
-from runtime.connectors.intake import Rows
+from runtime.connectors.intake import SourceRows
 
 _SMALL = 65_536
 """Runs shorter than this are merged, so that there are few of them however small the additions are."""
@@ -72,7 +72,7 @@ class InputManager:
         """How many bytes the rows that are held back take."""
         return sum(run.rows.nbytes for run in self._runs)
 
-    def add(self, rows: Rows) -> list[ChangeBatch]:
+    def add(self, rows: SourceRows) -> list[ChangeBatch]:
         """Take rows in the order of their arrival and return what is complete now."""
         if not len(rows):
             return []

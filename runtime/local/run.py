@@ -30,8 +30,8 @@ from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, ChangeBatch, concat_columns
-from runtime.connectors import Rows, SourceReader, Writer, open_sink, open_source
-from runtime.connectors.keeping import Kept
+from runtime.connectors import SourceReader, SourceRows, Writer, open_sink, open_source
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
@@ -40,8 +40,8 @@ from runtime.engine.statistics import Figures
 from runtime.local.inputs import InputManager
 from runtime.operators.memory_limited_joins import pairs_of
 from runtime.reports.loss_warnings import LossWatch, Warn
-from runtime.reports.losses import Loss, Pairs, cannot_shed, losses_of
-from runtime.reports.progress import PART_NAMES, Course, Progress
+from runtime.reports.losses import Loss, PairCounts, cannot_shed, losses_of
+from runtime.reports.progress import PART_NAMES, BatchHistory, Progress
 from runtime.time.unended_windows import unended_text
 from runtime.user_errors import (
     NOWHERE,
@@ -57,7 +57,7 @@ from runtime.user_errors import (
 from shedding.insert_drops import choices_of_query, compile_all, units_of_query
 
 Table = StreamDef | RelationDef
-NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
+NO_DATA: Mapping[str, Sequence[SourceRows]] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Feed:
     """The rows of one table on their way to the sources of plans that stand for it."""
 
     table: Table
-    rows: Iterator[Rows] | None
+    rows: Iterator[SourceRows] | None
     """Where they come from; None if they are pushed from outside."""
     place: Span = NO_SPAN
     targets: list[tuple[Executor, str]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Feed:
         else:
             self.push(rows)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: SourceRows) -> None:
         """Pass on rows, in the order of time."""
         if len(rows.instants):
             newest = int(rows.instants.max())
@@ -164,13 +164,13 @@ class _Part:
     _rounds: int = 0
     _made: dict[str, int] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
-    _course: Course = field(init=False)
+    _course: BatchHistory = field(init=False)
     time: TimeDomain | None = field(init=False)
 
     def __post_init__(self) -> None:
         times = (source.time for source in self.executor.plan.sources)
         self.time = next((time for time in times if time is not None), None)
-        self._course = Course(PART_NAMES[self.time])
+        self._course = BatchHistory(PART_NAMES[self.time])
 
     def advance(self) -> None:
         """Compute everything that can be computed, and write what is complete."""
@@ -236,7 +236,7 @@ class _Part:
             if firsts and last >= min(firsts):
                 spans[name] = min(firsts), last
         own = [query for query in queries if query.name in executor.plan.queries]
-        pairs = {name: Pairs(*counts) for name, counts in pairs_of(executor.operators).items()}
+        pairs = {name: PairCounts(*counts) for name, counts in pairs_of(executor.operators).items()}
 
         def passing(operator: str) -> tuple[int, int]:
             return work[operator].elements_in, work[operator].elements_out
@@ -271,7 +271,7 @@ class LocalRun:
         catalog: Catalog,
         queries: Iterable[QueryDef],
         *,
-        data: Mapping[str, Sequence[Rows]] = NO_DATA,
+        data: Mapping[str, Sequence[SourceRows]] = NO_DATA,
         live: bool = False,
         output: Output = "table",
         out: TextIO | None = None,
@@ -286,7 +286,7 @@ class LocalRun:
         self._watch = None if warn is None else LossWatch(warn)
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
-        self.results: dict[str, Kept] = {}
+        self.results: dict[str, KeptResults] = {}
         self._catalog = catalog
         self._definitions = {query.name: query for query in queries}
         self._data = data
@@ -354,7 +354,7 @@ class LocalRun:
         if name in self._callbacks:
             return CallbackWriter(name, query.tree.schema, query.tree.time, self._callbacks[name])
         if self._live and (query.sink is None or query.sink.format == "memory"):
-            self.results[name] = Kept(is_stream, self._keep)
+            self.results[name] = KeptResults(is_stream, self._keep)
             return self.results[name]
         with placed(self._places.get(("query", name.casefold()), NO_SPAN)):
             self._check_alone(query)
@@ -425,7 +425,7 @@ class LocalRun:
             yield
             bounded = [feed for feed in bounded if not feed.has_ended]
 
-    def push(self, table: str, rows: Rows) -> None:
+    def push(self, table: str, rows: SourceRows) -> None:
         """Take rows of a table that has no source."""
         with self._reported(), self._lock:
             self._pushed(table).push(rows)

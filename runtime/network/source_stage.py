@@ -19,7 +19,7 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
 from runtime.expressions import compile_predicate
-from runtime.network.layout import Edge, Layout, Router
+from runtime.network.layout import Edge, NetworkLayout, Router
 from runtime.network.messages import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.network.partial_aggregates import combiners
 from runtime.operators.base import evaluate_all
@@ -36,7 +36,7 @@ Step = Callable[[ChangeBatch], ChangeBatch]
 class FeedReader:
     """The operators straight above what is read, of all the sources of a plan that it feeds."""
 
-    def __init__(self, layout: Layout, feed: str, functions: Mapping[str, Any]) -> None:
+    def __init__(self, layout: NetworkLayout, feed: str, functions: Mapping[str, Any]) -> None:
         self._layout = layout
         self._feed = feed
         self._sources = [each.id for each in layout.plan.sources if each.feed == feed]

@@ -18,7 +18,7 @@ IMPOSSIBLE = -1
 """What is gained by a number of rows that there are not."""
 
 
-class Kept(NamedTuple):
+class KeptRows(NamedTuple):
     """How many rows to keep of each key, on the left and on the right, and how many pairs they make."""
 
     left: list[int]
@@ -38,11 +38,11 @@ def pairs_kept(m: int, n: int, kept: int) -> int:
     return few * min(more, kept - few)
 
 
-def best_kept(left: Sequence[int], right: Sequence[int], kept: int) -> Kept:
+def best_kept(left: Sequence[int], right: Sequence[int], kept: int) -> KeptRows:
     """Return which rows to keep, so many of both relations together, given how many rows of each key they have.
 
     >>> best_kept([1, 2], [1, 2], 4)
-    Kept(left=[0, 2], right=[0, 2], pairs=4)
+    KeptRows(left=[0, 2], right=[0, 2], pairs=4)
     """
     kept = min(kept, sum(left) + sum(right))
     best = np.full(kept + 1, IMPOSSIBLE, np.int64)
@@ -58,7 +58,7 @@ def best_kept(left: Sequence[int], right: Sequence[int], kept: int) -> Kept:
         taken.append(int(choice[at]))
         at -= taken[-1]
     sides = [_divided(m, n, p) for m, n, p in zip(left, right, reversed(taken), strict=True)]
-    return Kept([a for a, _ in sides], [b for _, b in sides], int(best[kept]))
+    return KeptRows([a for a, _ in sides], [b for _, b in sides], int(best[kept]))
 
 
 def _with(best: Ints, gains: Ints) -> tuple[Ints, Ints]:
