@@ -29,7 +29,7 @@ from planner import operators as op
 from planner.plan import Plan, combine, compile_query
 from runtime.columns import row_codes as rows
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, empty_batch
-from runtime.connectors.intake import Rows
+from runtime.connectors.intake import SourceRows
 from runtime.engine.executor import Executor
 from runtime.engine.scheduling import POLICIES
 from runtime.joins import candidates as looking
@@ -328,10 +328,10 @@ def _window(rng: Random) -> str:
             "[Range 5]",
             "[Range 4 Slide 2]",
             "[Now]",
-            "[Rows 3]",
-            "[Rows 5]",
-            "[Partition By k Rows 2]",
-            "[Partition By s, f Rows 2 Range 4]",
+            "[SourceRows 3]",
+            "[SourceRows 5]",
+            "[Partition By k SourceRows 2]",
+            "[Partition By s, f SourceRows 2 Range 4]",
             "",
         )
     )
@@ -519,10 +519,10 @@ def batches_of(source: op.Source, elements: Sequence[Any], sizes: Sequence[int],
     return batches
 
 
-def _rows(source: op.Source, elements: Sequence[Any]) -> Rows:
+def _rows(source: op.Source, elements: Sequence[Any]) -> SourceRows:
     columns = tuple(to_column([row[at] for _, row, _ in elements], c) for at, c in enumerate(source.columns))
     signs = np.array([sign for _, _, sign in elements], np.int64) if source.is_relation else None
-    return Rows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
+    return SourceRows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
 
 
 def _pushes_of(sources: Sequence[op.Source], batches: Sequence[ChangeBatch]) -> list[Push]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from cql.catalog import Catalog, StreamDef
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch, Columns
-from runtime.connectors import Rows
+from runtime.connectors import SourceRows
 from runtime.network.lateness import Lateness
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.network.messages import CONTROL, COUNTS, RESULTS, TIME, WITHIN_A_PROCESS, Piece
 from runtime.network.reports import counted_by_joins, demands_of_joins
 from runtime.network.schedules import DecidedSchedules
@@ -41,7 +41,7 @@ class LocalNetwork:
         settings = catalog.settings
         tables = ((source, catalog.table(source.table)) for source in plan.sources)
         delays = {source.id: table.delay for source, table in tables if isinstance(table, StreamDef)}
-        self.layout = Layout(plan, 1, delays, settings.end == "close", settings.on_bad_row)
+        self.layout = NetworkLayout(plan, 1, delays, settings.end == "close", settings.on_bad_row)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
         self._static: dict[str, dict[int, pa.RecordBatch]] = {}
@@ -94,7 +94,7 @@ class LocalNetwork:
             blob = WITHIN_A_PROCESS.time(values, np.empty(0, np.int64))
             self._read += [Piece(*place, TIME, feed, "", 0, blob) for place in self.layout.places]
 
-    def read(self, table: str, rows: Rows, skipped: int) -> None:
+    def read(self, table: str, rows: SourceRows, skipped: int) -> None:
         """Take the next rows of a table, of which some more were left out."""
         on_time = self._judges[table].on_time("", rows.instants)
         late = len(rows) - int(on_time.sum())

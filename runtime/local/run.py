@@ -32,8 +32,8 @@ from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import concat_columns
-from runtime.connectors import Rows, SourceReader, Writer, open_sink, open_source
-from runtime.connectors.keeping import Kept
+from runtime.connectors import SourceReader, SourceRows, Writer, open_sink, open_source
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
@@ -58,7 +58,7 @@ from runtime.user_errors import (
 from shedding.insert_drops import compile_all
 
 Table = StreamDef | RelationDef
-NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
+NO_DATA: Mapping[str, Sequence[SourceRows]] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class Feed:
     """The rows of one table on their way to the networks that read it."""
 
     table: Table
-    rows: Iterator[Rows] | None
+    rows: Iterator[SourceRows] | None
     """Where they come from; None if they are pushed from outside."""
     place: Span = NO_SPAN
     readers: list[LocalNetwork] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Feed:
         else:
             self.push(rows)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: SourceRows) -> None:
         """Pass on rows."""
         skipped = self._newly_skipped()
         for network in self.readers:
@@ -124,7 +124,7 @@ class Feed:
         """Pass on that there is no more, and what was left out at the end."""
         types = [arrow_type(column.type) for column in self.table.columns]
         signs = np.empty(0, np.int64) if isinstance(self.table, RelationDef) else None
-        self.push(Rows(tuple(pa.nulls(0, each) for each in types), np.empty(0, np.int64), signs))
+        self.push(SourceRows(tuple(pa.nulls(0, each) for each in types), np.empty(0, np.int64), signs))
         for network in self.readers:
             network.tell(ended=[self.key])
         self.has_ended = True
@@ -185,7 +185,7 @@ class LocalRun:
         catalog: Catalog,
         queries: Iterable[QueryDef],
         *,
-        data: Mapping[str, Sequence[Rows]] = NO_DATA,
+        data: Mapping[str, Sequence[SourceRows]] = NO_DATA,
         live: bool = False,
         output: Output = "table",
         out: TextIO | None = None,
@@ -200,7 +200,7 @@ class LocalRun:
         self._watch = None if warn is None else LossWatch(warn)
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
-        self.results: dict[str, Kept] = {}
+        self.results: dict[str, KeptResults] = {}
         self._catalog = catalog
         self._definitions = {query.name: query for query in queries}
         self._data = data
@@ -255,7 +255,7 @@ class LocalRun:
         if name in self._callbacks:
             return CallbackWriter(name, query.tree.schema, query.tree.time, self._callbacks[name])
         if self._live and (query.sink is None or query.sink.format == "memory"):
-            self.results[name] = Kept(is_stream, self._keep)
+            self.results[name] = KeptResults(is_stream, self._keep)
             return self.results[name]
         with placed(self._places.get(("query", name.casefold()), NO_SPAN)):
             self._check_alone(query)
@@ -326,7 +326,7 @@ class LocalRun:
             yield
             bounded = [feed for feed in bounded if not feed.has_ended]
 
-    def push(self, table: str, rows: Rows) -> None:
+    def push(self, table: str, rows: SourceRows) -> None:
         """Take rows of a table that has no source."""
         with self._reported(), self._lock:
             self._pushed(table).push(rows)

@@ -20,7 +20,7 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
 from runtime.expressions import compile_predicate
-from runtime.network.layout import Edge, Layout, Router
+from runtime.network.layout import Edge, NetworkLayout, Router
 from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
 from runtime.operators.base import evaluate_all
@@ -37,7 +37,9 @@ Step = Callable[[ChangeBatch], ChangeBatch]
 class FeedReader:
     """The operators straight above what is read, of all the sources of a plan that it feeds."""
 
-    def __init__(self, layout: Layout, feed: str, functions: Mapping[str, Any], wire: Wire = BETWEEN_PROCESSES) -> None:
+    def __init__(
+        self, layout: NetworkLayout, feed: str, functions: Mapping[str, Any], wire: Wire = BETWEEN_PROCESSES
+    ) -> None:
         self._layout = layout
         self._wire = wire
         self._feed = feed

@@ -34,8 +34,8 @@ from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, I
 from runtime.columns.row_codes import is_sorted, order_by
 from runtime.engine.executor import Executor
 from runtime.network.fragment_plan import fragment_plan
-from runtime.network.lateness import Span, overtaken
-from runtime.network.layout import Edge, Layout, Router, types_of
+from runtime.network.lateness import PlaceSpan, overtaken
+from runtime.network.layout import Edge, NetworkLayout, Router, types_of
 from runtime.network.messages import (
     BETWEEN_PROCESSES,
     COMBINED,
@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: NetworkLayout,
         fragment: str,
         bucket: int,
         functions: Mapping[str, Any],
@@ -207,12 +207,12 @@ class Worker:
 
     def _follow_order(self, read: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Find out whether tasks that read a feed side by side have kept rows that are late."""
-        spans: dict[str, list[Span]] = defaultdict(list)
+        spans: dict[str, list[PlaceSpan]] = defaultdict(list)
         places: dict[str, dict[str, None]] = defaultdict(dict)
         for feed, values in read:
             if "source_place" in values:
                 places[feed][values["source_place"]] = None
-                spans[feed].append(Span(values["source_place"], values.get("first"), values.get("last")))
+                spans[feed].append(PlaceSpan(values["source_place"], values.get("first"), values.get("last")))
         self._places = {feed: list(found) for feed, found in places.items()}
         self._overtaken = {}
         for feed, found in spans.items():

@@ -143,7 +143,7 @@ def behind_now(closed: int | None, clock: TimeDomain | None) -> float | None:
     return time.time() - closed / 1e6
 
 
-class Course:
+class BatchHistory:
     """The last micro-batches of a part of a run."""
 
     def __init__(self, part: str) -> None:
