@@ -39,4 +39,5 @@ def take_random_orders(executor: Executor, rng: Random) -> None:
         if isinstance(operator, InnerJoin):
             operator.matcher.probing_order = RandomProbes(rng, len(operator.matcher.inputs))
         elif isinstance(operator, Select):
-            operator.filter.order = RandomPredicates(rng, len(operator.filter.figures))
+            found = operator.selection.filter
+            found.order = RandomPredicates(rng, len(found.figures))

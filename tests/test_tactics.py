@@ -19,8 +19,8 @@ from runtime.engine.statistics import of_parts
 from runtime.expressions import costs
 from runtime.expressions.filters import Filter
 from runtime.expressions.program import KERNELS
+from runtime.network.counters import Counters
 from runtime.operators.joins import InnerJoin
-from runtime.spark.progress import Counters
 from runtime.user_errors import UserFunctionFailed
 from tests.agreement import disagreement
 from tests.definition import Result, evaluate
@@ -214,7 +214,7 @@ def test_steps_are_part_of_the_statistics_of_their_operators() -> None:
 
 
 def test_a_driver_adds_up_the_steps_of_all_buckets_and_micro_batches() -> None:
-    plan = planned("SELECT x.v FROM a [Range 3] x, b [Range 3] y WHERE x.k = y.k", catalog())
+    plan = planned("SELECT x.v FROM a [Range 3] x, b [Range 3] y WHERE x.k = y.k AND x.v > 20 AND x.k < 9", catalog())
     data = {name: [(at, (at % 5, at, at), 1) for at in range(1, 41)] for name in "ab"}
     run, counters = FragmentRun(plan, data, Random(4), buckets=3), Counters("all")
     counters.begin(plan)
@@ -225,9 +225,13 @@ def test_a_driver_adds_up_the_steps_of_all_buckets_and_micro_batches() -> None:
     counters.count(batches, run.counted, {}, 0.0)
     run.finish()
     counters.count(batches + 1, run.counted, {}, 0.0)
+    predicates = [
+        (each.what, each.elements_in, each.elements_out) for each in counters.figures() if each.kind == "predicate"
+    ]
+    assert sorted(predicates) == [("k < 9", 40, 40), ("v > 20", 40, 20)], "where rows are read"
     probes = [each for each in counters.figures() if each.kind == "probe"]
-    assert sorted(each.elements_in or 0 for each in probes) == [40, 40] and batches > 1
-    assert sum(each.elements_out or 0 for each in probes) == 40, "each row has one partner, at its own instant"
+    assert sorted(each.elements_in or 0 for each in probes) == [20, 40] and batches > 1
+    assert sum(each.elements_out or 0 for each in probes) == 20, "each row has one partner, at its own instant"
 
 
 def test_costs_are_those_of_functions_that_there_are() -> None:

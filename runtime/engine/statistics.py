@@ -38,7 +38,7 @@ STRING_BYTES = 20
 """What instants and a string are taken to need in a row before anything is measured."""
 
 
-class Work:
+class OperatorWork:
     """What one operator has done."""
 
     __slots__ = ("_elements", "_produced", "_seconds", "batches", "elements_in", "elements_out", "seconds")
@@ -88,7 +88,7 @@ class Size:
 
 
 @dataclass(slots=True)
-class Intake:
+class SourceCounts:
     """What arrived at a source: elements that were taken, came too late, or were bad."""
 
     taken: int = 0
@@ -154,6 +154,17 @@ Steps = Mapping[tuple[str, str], StepFigures]
 """What predicates and probes have done, by operator and name."""
 
 
+def add_step(steps: dict[tuple[str, str], StepFigures], operator: str, step: StepFigures) -> None:
+    """Add what a step has done to what it did before."""
+    before = steps.get((operator, step.name))
+    steps[operator, step.name] = step if before is None else step.with_others(before)
+
+
+def listed(steps: Steps) -> list[list[Any]]:
+    """Return steps as JSON has them."""
+    return [[operator, *astuple(step)] for (operator, _), step in steps.items()]
+
+
 def of_parts(figures: Iterable[Figures], ids: Collection[str]) -> list[Figures]:
     """Return the figures of parts with some ids, and of the steps of such operators."""
     return [each for each in figures if each.name.partition(_STEP_OF)[0] in ids]
@@ -169,9 +180,9 @@ class Statistics:
     def __init__(self, plan: Plan, queues: Iterable[Queue] = ()) -> None:
         self._plan = plan
         self._queues = {queue.id: queue for queue in queues}
-        self.sources = {each.id: Intake() for each in plan.operators if isinstance(each, op.Source)}
+        self.sources = {each.id: SourceCounts() for each in plan.operators if isinstance(each, op.Source)}
         self.operators = {
-            each.id: Work(costs.estimate(each)) for each in plan.operators if not isinstance(each, op.Source)
+            each.id: OperatorWork(costs.estimate(each)) for each in plan.operators if not isinstance(each, op.Source)
         }
         self.state = {operator: Size() for operator in self.operators}
         self.steps: Steps = {}

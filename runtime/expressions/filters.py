@@ -59,12 +59,17 @@ class Filter:
     """The predicates of a filter, and what each of them has done so far."""
 
     def __init__(self, predicates: Sequence[Expr], functions: Functions = NO_FUNCTIONS) -> None:
-        self.figures = [PredicateFigures() for _ in predicates]
+        self._count = len(predicates)
+        self.count_anew()
         self.order: PredicateOrder = AsWritten(len(predicates))
         self._stages = [
             _stage(places, [predicates[place] for place in places], is_dear, functions)
             for places, is_dear in _groups(predicates)
         ]
+
+    def count_anew(self) -> None:
+        """Forget what the predicates have done."""
+        self.figures = [PredicateFigures() for _ in range(self._count)]
 
     def holds(self, columns: Sequence[pa.Array], length: int) -> Mask:
         """Return the rows for which all predicates are true, not NULL."""

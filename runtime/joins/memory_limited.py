@@ -28,7 +28,7 @@ from runtime.joins.probe import Candidates, JoinInput, Matches, Probe, Tactic
 from runtime.state.chunks import Chunks, ChunkSets, Delta
 from runtime.state.store import KeysOf, Store, StoredEnds
 from shedding.budgets import Demand, demand_by_worth
-from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
+from shedding.eviction import ROW_OVERHEAD, ArrivalRates, Frequencies, Policy, priorities, within_budget
 
 FULLEST = 0.85
 """How much of its budget a join uses after it has evicted rows."""
@@ -245,9 +245,9 @@ class MemoryLimited(Tactic):
         policy, pools = self._eviction.policy, self._eviction.pools
         return [demand_by_worth(policy, [sides[at] for at in pool]) for pool in pools]
 
-    def _side(self, at: int, size: float = 1.0) -> Side:
+    def _side(self, at: int, size: float = 1.0) -> ArrivalRates:
         own, partner = self._windows[at], self._windows[1 - at]
-        return Side.of(own.frequencies, partner.frequencies, float(own.ticks), size)
+        return ArrivalRates.of(own.frequencies, partner.frequencies, float(own.ticks), size)
 
     @property
     def shed(self) -> list[int]:

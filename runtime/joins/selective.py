@@ -28,16 +28,16 @@ from shedding.utilities import types_of
 
 
 @dataclass(frozen=True, slots=True)
-class _TypedRows:
+class _ProbingRows:
     """Rows of one input in the order of time: their instants and types, and which of them probe everything."""
 
     instants: Ints
     types: Ints
     is_full: Mask
 
-    def full(self) -> _TypedRows:
+    def full(self) -> _ProbingRows:
         """Return those that probe everything."""
-        return _TypedRows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
+        return _ProbingRows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
 
 
 class Selective(Tactic):
@@ -146,24 +146,24 @@ class Selective(Tactic):
 
     # Rows
 
-    def _new_rows(self, port: int, batch: ChangeBatch) -> _TypedRows:
+    def _new_rows(self, port: int, batch: ChangeBatch) -> _ProbingRows:
         positions = self.inputs[port].stub.seen + np.arange(len(batch))
         return self._rows(port, batch.ends, positions, lambda: batch.columns)
 
-    def _stored_rows(self, port: int) -> _TypedRows:
+    def _stored_rows(self, port: int) -> _ProbingRows:
         stub = self.inputs[port].stub
         positions = np.arange(stub.store.base, stub.seen)
         _, ends = stub.lifetimes(positions)
         return self._rows(port, ends, positions, lambda: stub.store.rows(positions))
 
-    def _rows(self, port: int, ends: Ints, positions: Ints, columns: Callable[[], Columns]) -> _TypedRows:
+    def _rows(self, port: int, ends: Ints, positions: Ints, columns: Callable[[], Columns]) -> _ProbingRows:
         """Return rows of an input; they probe the window of the other one."""
         types, of_rows = np.zeros(len(positions), np.int64), self._types_of[port]
         if of_rows is not None:
             found = of_rows(columns(), len(positions))
             types = types_of([_numbers(each) for each in found], len(positions))
         any_type = self._selections().of_window[1 - port][0]
-        return _TypedRows(ends - self._windows[port], types, any_type.is_full(positions))
+        return _ProbingRows(ends - self._windows[port], types, any_type.is_full(positions))
 
     # Counting
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,12 @@ import pyarrow as pa
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.columns.row_codes import is_sorted, order_by
 from runtime.engine.executor import Executor
-from runtime.engine.statistics import Steps
+from runtime.engine.statistics import Steps, add_step, listed
 from runtime.network.fragment_plan import fragment_plan
-from runtime.network.lateness import Span, overtaken
-from runtime.network.layout import Edge, Layout, Router, types_of
+from runtime.network.lateness import PlaceSpan, overtaken
+from runtime.network.layout import Edge, NetworkLayout, Router, types_of
 from runtime.network.messages import (
+    BETWEEN_PROCESSES,
     COMBINED,
     CONTROL,
     COUNTS,
@@ -48,9 +48,8 @@ from runtime.network.messages import (
     ROWS,
     TIME,
     Piece,
+    Wire,
     bytes_batch,
-    pack_changes,
-    pack_values,
     unpack_changes,
     unpack_time,
     unpack_values,
@@ -58,6 +57,7 @@ from runtime.network.messages import (
 from runtime.network.overflow import Overflow
 from runtime.network.partial_aggregates import combinations, unpack_combined
 from runtime.network.source_stage import FeedReader
+from runtime.operators.base import StepFigures
 from runtime.operators.joins import counted_by, demands_of, pairs_of
 from runtime.state.future_changes import Agenda
 from runtime.time.clock import SourceClock, SourceTime, clock_of
@@ -75,7 +75,7 @@ class Worker:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: NetworkLayout,
         fragment: str,
         bucket: int,
         functions: Mapping[str, Any],
@@ -86,8 +86,10 @@ class Worker:
         block_rows: int = BLOCK_ROWS,
         max_bytes: int | None = None,
         overflow: Path | None = None,
+        wire: Wire = BETWEEN_PROCESSES,
     ) -> None:
         self.layout = layout
+        self._wire = wire
         self._overflow = overflow
         self.fragment = fragment
         self.bucket = bucket
@@ -100,6 +102,8 @@ class Worker:
         """By source, rows that were late by its order where they were read."""
         self.shed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         """How many rows each drop operator has taken and passed."""
+        self.read_work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        """What operators did where rows are read: batches, elements in and out, seconds."""
         self._static = static
         self._functions = functions
         self._edges = {edge.key: edge for edge in layout.into(fragment)}
@@ -135,6 +139,7 @@ class Worker:
         was read with rows that are late."""
         self._work_before: dict[str, list[float]] = {}
         self._steps_before: Steps = {}
+        self.read_steps: dict[tuple[str, str], StepFigures] = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
         self._fed_by: dict[str, list[str]] = defaultdict(list)
         for each in layout.plan.sources:
@@ -154,13 +159,13 @@ class Worker:
         sent: list[Piece] = []
         overflow = Overflow(self._overflow)
         with closing(overflow):
-            for piece in self._sent_of(pieces):
+            for piece in self.run(pieces):
                 is_long = piece.kind in (ROWS, RESULT)
                 sent.append(piece._replace(blob=overflow.passed(piece.blob)) if is_long else piece)
         return sent
 
-    def _sent_of(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield what is for others while a micro-batch runs; that in which order rows go is told by their places."""
+    def run(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Run a micro-batch and yield what is for others as it comes; their places tell in which order rows go."""
         self._numbers = count()
         by_kind: dict[str, list[Piece]] = defaultdict(list)
         for piece in sorted(pieces, key=lambda each: (each.kind, each.about, each.place)):
@@ -197,18 +202,22 @@ class Worker:
                 self._note(name, values, instants)
             for operator, counts in values.get("shed", {}).items():
                 self.shed[operator] = [a + b for a, b in zip(self.shed[operator], counts, strict=True)]
+            for operator, figures in values.get("work", {}).items():
+                self.read_work[operator] = [a + b for a, b in zip(self.read_work[operator], figures, strict=True)]
+            for operator, *figures in values.get("steps", ()):
+                add_step(self.read_steps, operator, StepFigures(*figures))
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
 
     def _follow_order(self, read: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Find out whether tasks that read a feed side by side have kept rows that are late."""
-        spans: dict[str, list[Span]] = defaultdict(list)
+        spans: dict[str, list[PlaceSpan]] = defaultdict(list)
         places: dict[str, dict[str, None]] = defaultdict(dict)
         for feed, values in read:
             if "source_place" in values:
                 places[feed][values["source_place"]] = None
-                spans[feed].append(Span(values["source_place"], values.get("first"), values.get("last")))
+                spans[feed].append(PlaceSpan(values["source_place"], values.get("first"), values.get("last")))
         self._places = {feed: list(found) for feed, found in places.items()}
         self._overtaken = {}
         for feed, found in spans.items():
@@ -389,7 +398,7 @@ class Worker:
             batch = self.executor.take(query)
             if len(batch):
                 place = f"{self._place}/{next(self._numbers):08}"
-                yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
+                yield Piece(RESULTS, 0, RESULT, query, place, len(batch), self._wire.changes(batch))
 
     def _counts(self, told: str) -> Piece:
         """Return what this bucket knows of its sources, and what its operators did since the last time and hold.
@@ -421,6 +430,8 @@ class Worker:
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
             "steps": self._steps_done(),
+            "read_steps": listed(self.read_steps),
+            "read_work": dict(self.read_work),
             "held": self._state_held(),
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
@@ -428,7 +439,7 @@ class Worker:
             "demands": demands_of(self.executor.operators) if self._is_one_of_many else {},
             "joins": counted_by(self.executor.operators),
         }
-        return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
+        return Piece(RESULTS, 0, COUNTS, "", place, 0, self._wire.values(values))
 
     def _ignored(self) -> dict[str, int]:
         """Return how many removals of rows that were not there this bucket has left out, by source."""
@@ -458,7 +469,7 @@ class Worker:
         now = self.executor.steps_taken()
         before, self._steps_before = self._steps_before, now
         done = {key: step.with_others(before[key], -1) if key in before else step for key, step in now.items()}
-        return [[operator, *astuple(step)] for (operator, _), step in done.items() if step.rows_in]
+        return listed({key: step for key, step in done.items() if step.rows_in})
 
     def _state_held(self) -> dict[str, list[int]]:
         """Return the elements and bytes that operators, synopses and stores hold."""
@@ -477,7 +488,7 @@ class Worker:
             for bucket, positions in router.buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
                 place = f"{self._place}/{next(self._numbers):08}"
-                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), self._wire.changes(part))
 
     def _heartbeats(self) -> Iterator[Piece]:
         """Yield how far the edges to others are complete, of those that have got further."""
@@ -486,7 +497,9 @@ class Worker:
             if until > self._told[edge.key]:
                 self._told[edge.key] = until
                 for bucket in range(self.layout.bucket_count(edge.to)):
-                    yield Piece(edge.to, bucket, HEARTBEAT, edge.key, self._place, 0, pack_values({"until": until}))
+                    yield Piece(
+                        edge.to, bucket, HEARTBEAT, edge.key, self._place, 0, self._wire.values({"until": until})
+                    )
 
 
 def _first_of_producers(exits: Sequence[tuple[Edge, Router]]) -> list[Edge]:

@@ -19,7 +19,7 @@ from runtime.operators.joins import (
     selective_join,
 )
 from runtime.operators.ledger import Ledger
-from runtime.operators.shedding import Drop, Hold, KeepWindows
+from runtime.operators.shedding import DropRows, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
 from runtime.operators.top_n import TopN
@@ -47,8 +47,8 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.IStream: IStream,
     op.DStream: DStream,
     op.RStream: RStream,
-    op.WindowDrop: Drop,
-    op.RandomDrop: Drop,
+    op.WindowDrop: DropRows,
+    op.RandomDrop: DropRows,
     op.KeepWindows: KeepWindows,
     op.Hold: Hold,
     op.Output: Output,

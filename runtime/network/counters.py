@@ -15,10 +15,10 @@ from typing import Any
 from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
-from runtime.engine.statistics import Figures, Statistics
+from runtime.engine.statistics import Figures, Statistics, add_step
 from runtime.operators.base import StepFigures
-from runtime.reports.losses import Pairs, added_up
-from runtime.reports.progress import Course, Progress
+from runtime.reports.losses import PairCounts, added_up
+from runtime.reports.progress import BatchHistory, Progress
 
 
 class Counters:
@@ -34,13 +34,15 @@ class Counters:
         """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
         self._steps: dict[tuple[str, str], StepFigures] = {}
+        self._read_steps: dict[tuple[str, str], StepFigures] = {}
+        """What filters have done where tables are read: every bucket knows all of it."""
         self._shed: dict[str, list[int]] = {}
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
         """What joins that give up rows have found, by place."""
         """How many rows each drop operator has taken and passed."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
-        self._course = Course(part)
+        self._course = BatchHistory(part)
         self._plan: Plan | None = None
         self._clock: TimeDomain | None = None
         self._table_of: dict[str, str] = {}
@@ -114,10 +116,14 @@ class Counters:
             self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
-        for operator, *figures in values.get("steps", ()):
+        for operator, figures in values["read_work"].items():
+            self._work[operator] = max(self._work[operator], figures)
+        for operator, *figures in values["steps"]:
+            add_step(self._steps, operator, StepFigures(*figures))
+        for operator, *figures in values["read_steps"]:
             step = StepFigures(*figures)
-            before = self._steps.get((operator, step.name))
-            self._steps[operator, step.name] = step if before is None else step.with_others(before)
+            known = self._read_steps.get((operator, step.name), step)
+            self._read_steps[operator, step.name] = max(known, step, key=lambda each: each.rows_in)
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
         self.unended |= values.get("unended", {})
@@ -141,7 +147,7 @@ class Counters:
         with self._lock:
             return dict(self._shed)
 
-    def pairs(self) -> dict[str, Pairs]:
+    def pairs(self) -> dict[str, PairCounts]:
         """Return what joins that give up rows have found."""
         with self._lock:
             return {name: added_up(places.values()) for name, places in self._pairs.items()}
@@ -187,7 +193,7 @@ class Counters:
             if self._plan is None:
                 return []
             statistics = Statistics(self._plan)
-            statistics.steps = self._steps
+            statistics.steps = self._steps | self._read_steps
             return [self._filled(each) for each in statistics.snapshot().figures]
 
     def _late_rows(self, source: str) -> int:
