@@ -207,6 +207,9 @@ class NativeJob:
                 "newest": None,
                 "closed": BEGINNING,
                 "work": {},
+                "read_work": {},
+                "steps": [],
+                "read_steps": [],
                 "held": {},
                 "until": {},
             }
