@@ -196,7 +196,7 @@ class NativeJob:
             self._read += done.read
             self._bad += done.bad
             self._late += done.late
-            values = {
+            values: dict[str, Any] = {
                 "place": "spark/0",
                 "told": "",
                 "taken": {self._table.feed: done.read},
