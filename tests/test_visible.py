@@ -18,7 +18,7 @@ from cql.source import Source
 from cql.visible import visible, visible_lines
 from repl.cli import main
 from runtime.columns.texts import json_text
-from runtime.spark.network_record import source_name
+from runtime.network.record import source_name
 
 ESCAPE, C1, BIDI = "\x1b]0;title\x07\x1b[31m", "\x9b2J", "\u202e\u2066\u200f\u061c"
 HOSTILE = f"{ESCAPE}{C1}{BIDI}"

@@ -20,7 +20,7 @@ from runtime.network.worker import Worker
 from runtime.network.worker_state import load_worker
 from runtime.spark.sources import carrying
 from runtime.spark.sticky_workers import Done, Name, home
-from runtime.spark.task import Task
+from runtime.spark.labelled_task import LabelledTask
 from runtime.spark.task_properties import schedules_now
 from runtime.user_errors import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
 
@@ -53,7 +53,7 @@ class BucketState:
         self.kept_position.update((json.dumps(done.position),))
 
 
-def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def processed(task: LabelledTask, stage: int, state: BucketState, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Yield what a bucket makes of its pieces, at its stage; before that they are passed on."""
     frames = list(rows)
     fragment, bucket = str(frames[0]["fragment"].iloc[0]), int(frames[0]["bucket"].iloc[0])
@@ -71,7 +71,7 @@ def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.Data
     yield made
 
 
-def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Done:
+def _done(task: LabelledTask, name: Name, state: BucketState, pieces: list[Piece]) -> Done:
     position = state.position()
     done = None if position is None else home().run_anywhere(name, position, pieces)
     if done is not None:

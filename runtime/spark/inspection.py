@@ -27,7 +27,7 @@ from planner.plan import Plan
 from runtime.network.messages import bytes_batch
 from runtime.spark.bucket_labels import label
 from runtime.spark.clusters import checkpoint_folder
-from runtime.spark.network_record import Record
+from runtime.network.record import NetworkRecord
 from runtime.spark.session import network_session
 from runtime.state_inspection.decoding import Bucket, Chunk, owner_of, without_values
 from runtime.state_inspection.listing import Contents
@@ -106,7 +106,7 @@ def _folders(checkpoint: Path) -> list[Path]:
 
 
 def _plan(folder: Path) -> Plan | None:
-    record = Record.load(folder)
+    record = NetworkRecord.load(folder)
     return None if record is None else record.plan
 
 

@@ -39,7 +39,7 @@ from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
-from runtime.spark.network_record import Record, delays_of
+from runtime.network.record import NetworkRecord, delays_of
 from runtime.spark.order_log import OrderLog
 from runtime.spark.progress import Counters
 from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
@@ -114,7 +114,7 @@ class NativeJob:
 
     # Running
 
-    def start(self, record: Record, definitions: Definitions) -> None:
+    def start(self, record: NetworkRecord, definitions: Definitions) -> None:
         """Start the query, from where its checkpoint is."""
         (query,) = definitions.queries
         (self._table,) = record.plan.sources

@@ -40,7 +40,7 @@ from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Targe
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
-from runtime.spark.network_record import Change, Record, changed, refused, source_name
+from runtime.network.record import Change, NetworkRecord, changed, refused, source_name
 from runtime.spark.progress import Counters
 from runtime.spark.run_spec import Definitions, check_sources
 from runtime.spark.session import buckets_of, network_session
@@ -175,7 +175,7 @@ class SparkRun:
         """Return what is to be said of changes before they happen."""
         return [line for part, (change, _) in planned.items() for line in change.notes(self._record(part))]
 
-    def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
+    def _inboxes(self, definitions: Definitions, record: NetworkRecord) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
         found: dict[str, Inbox] = {}
         for source in record.plan.sources:
@@ -188,8 +188,8 @@ class SparkRun:
                 found[key].put(definitions.data.get(key, ()))
         return found
 
-    def _record(self, part: str) -> Record | None:
-        return Record.load(self._root / part)
+    def _record(self, part: str) -> NetworkRecord | None:
+        return NetworkRecord.load(self._root / part)
 
     def _open(self, part: str) -> None:
         """Open the sinks of a part's queries."""

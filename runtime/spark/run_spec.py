@@ -15,7 +15,7 @@ from runtime.connectors import Rows
 from runtime.spark.delivery import FrameCallback
 from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
-from runtime.spark.network_record import source_name
+from runtime.network.record import source_name
 from runtime.spark.sources import SourceFrame, check_source, frame_source, source_frame
 from runtime.user_errors import NOWHERE, Places, placed
 

@@ -44,7 +44,7 @@ class Member(BaseModel):
     """The units of time that it loses, if it sheds."""
 
 
-class Record(BaseModel):
+class NetworkRecord(BaseModel):
     """The network of a checkpoint, as the file in it says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Record(BaseModel):
     plan: Plan
 
     @staticmethod
-    def load(folder: Path) -> Record | None:
+    def load(folder: Path) -> NetworkRecord | None:
         """Return what a checkpoint knows; None if it is new."""
         path = folder / _FILE
         try:
@@ -71,7 +71,7 @@ class Record(BaseModel):
             version = json.loads(text)["version"]
             if version != FORMAT_VERSION:
                 raise _unusable(folder, f"it was made by another version of this program (its format is {version})")
-            return Record.model_validate_json(text)
+            return NetworkRecord.model_validate_json(text)
         except (ValueError, KeyError, TypeError, ValidationError):
             raise _unusable(folder, f"its file {_FILE} cannot be read") from None
 
@@ -84,7 +84,7 @@ class Record(BaseModel):
 class Change:
     """What becomes of a network that gets another set of queries."""
 
-    record: Record
+    record: NetworkRecord
     kept: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -98,14 +98,14 @@ class Change:
         """Tell whether anything changes."""
         return bool(self.added or self.changed or self.dropped)
 
-    def given_up(self, before: Record | None) -> list[str]:
+    def given_up(self, before: NetworkRecord | None) -> list[str]:
         """Return the stores of the network before whose contents nobody can use any more."""
         if before is None:
             return []
         left = {store.id for store in self.record.plan.stores}
         return [store.id for store in before.plan.stores if store.id not in left]
 
-    def notes(self, before: Record | None) -> list[str]:
+    def notes(self, before: NetworkRecord | None) -> list[str]:
         """Return what somebody who asks for the change should know of it, a line each."""
         found = [f"{name} begins anew: it means something else than before" for name in self.changed]
         lost = self.given_up(before)
@@ -117,7 +117,7 @@ class Change:
         ]
 
 
-def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
+def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
     """Return the network of some queries, those that it had before with the state that they have."""
     share = catalog.settings.sharing == "on"
     found = {query.name: _meaning(catalog, query, compile_definition(query, share)) for query in queries}
@@ -125,7 +125,7 @@ def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef]
         plan = combine(compile_all(queries, share))
         members = {name: Member(meaning=meaning, units=units_of_query(plan, name)) for name, meaning in found.items()}
         stages = Layout(plan, buckets).levels
-        return Change(Record(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found))
+        return Change(NetworkRecord(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found))
     epoch = before.epochs + 1
     members, plans, squeezed = {}, [], []
     for query in queries:
@@ -185,7 +185,7 @@ def _meaning(catalog: Catalog, query: QueryDef, compiled: QueryPlan) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def refused(folder: Path, before: Record, change: Change) -> CqlError:
+def refused(folder: Path, before: NetworkRecord, change: Change) -> CqlError:
     """Return the error that a checkpoint belongs to other queries."""
     differences = [
         f"{words} {', '.join(names)}"
@@ -216,7 +216,7 @@ def _unusable(folder: Path, why: str) -> CqlError:
     )
 
 
-def feeds_of(record: Record) -> dict[str, list[op.Source]]:
+def feeds_of(record: NetworkRecord) -> dict[str, list[op.Source]]:
     """Return the sources of a network by what feeds them."""
     found: dict[str, list[op.Source]] = {}
     for each in record.plan.sources:
