@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.spark.idleness import IdleWatch
+from runtime.controllers.idle_watch import IdleWatch
 from runtime.time.clock import SourceClock, SourceTime
 
 

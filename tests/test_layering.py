@@ -30,9 +30,11 @@ ROOMS = (
     "operators",
     "engine",
     "connectors",
+    "delivery",
+    "reports",
+    "controllers",
     "network",
     "state_inspection",
-    "reports",
     "local",
     "spark",
 )
@@ -143,11 +145,11 @@ def test_rooms_of_the_runtime_import_down(module: Path) -> None:
         ("runtime/state/store.py", "from runtime import columns", True),
         ("runtime/state/store.py", "from runtime.engine import executor", False),
         ("runtime/state/store.py", "from ..engine import executor", False),
-        ("runtime/state/store.py", "def f():\n    import runtime.spark.job", False),
+        ("runtime/state/store.py", "def f():\n    import runtime.spark.host", False),
         ("runtime/state/store.py", "if TYPE_CHECKING:\n    from runtime import local", False),
         ("runtime/state/store.py", "from runtime.attic import batch", False),
-        ("runtime/local/run.py", "import runtime.spark.job", False),
-        ("runtime/spark/job.py", "import runtime.reports.progress", True),
+        ("runtime/local/run.py", "import runtime.spark.host", False),
+        ("runtime/spark/host.py", "import runtime.reports.progress", True),
     ],
 )
 def test_the_rule_for_rooms_tells_good_imports_from_bad(module: str, source: str, allowed: bool) -> None:

@@ -40,7 +40,7 @@ from runtime.engine.statistics import Figures
 from runtime.local.inputs import InputManager
 from runtime.operators.memory_limited_joins import pairs_of
 from runtime.reports.loss_warnings import LossWatch, Warn
-from runtime.reports.losses import Loss, Pairs, cannot_shed, losses_of
+from runtime.reports.losses import Loss, Pairs, cannot_shed, losses_of, losses_text
 from runtime.reports.progress import PART_NAMES, Course, Progress
 from runtime.time.unended_windows import unended_text
 from runtime.user_errors import (
@@ -598,13 +598,6 @@ def _figure(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6f}" if isinstance(value, float) else str(value)
-
-
-def losses_text(table: str, late: int, skipped: int) -> list[str]:
-    """Return a line that says how many rows of a table were left out, and why; none if there were none."""
-    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
-    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
-    return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []
 
 
 def _path(options: Mapping[str, str]) -> str | None:

@@ -1,7 +1,7 @@
 """What workers send up with each micro-batch: what they have read, done and kept, and what is to be decided from.
 
-A report is of one place, a bucket of a fragment. Counts of rows are sums since the beginning and `work` is what was done
-since the last report; the rest is as it is after the micro-batch.
+A report is of one place, a bucket of a fragment. Counts of rows are sums since the beginning, `work` is what was done
+since the last report, and the rest is as it is after the micro-batch.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Report:
     """Of queries that have come to their ends, the rows of each table in windows that did not end."""
     work: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What each operator did since the last report: batches, elements in and out, seconds."""
-    held: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    held: Mapping[str, list[int]] = field(default_factory=dict)
     """The elements and bytes that operators, synopses and stores hold."""
-    shed: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shed: Mapping[str, list[int]] = field(default_factory=dict)
     """How many rows each drop operator has taken and passed."""
-    pairs: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    pairs: Mapping[str, list[int]] = field(default_factory=dict)
     """What joins that give up rows have found."""
     demands: Mapping[str, Any] = field(default_factory=dict)
     """How much memory joins that give up rows would use, by pool."""

@@ -17,7 +17,6 @@ Made = TypeVar("Made")
 class Task:
     """A network as its tasks see it."""
 
-    network: str
     layout: Layout
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]

@@ -206,3 +206,10 @@ def _figures(loss: Loss) -> tuple[str, ...]:
     wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
     counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
     return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "", loss.why)
+
+
+def losses_text(table: str, late: int, skipped: int) -> list[str]:
+    """Return a line that says how many rows of a table were left out, and why; none if there were none."""
+    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
+    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
+    return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []

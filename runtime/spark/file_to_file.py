@@ -23,12 +23,12 @@ from runtime.connectors import Rows
 from runtime.connectors.options import Options
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
+from runtime.delivery.sinks import hidden_folder
 from runtime.network.lateness import Span
 from runtime.network.source_stage import Step, step
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import hidden_folder
 from runtime.spark.sources import FileReader, carrying, on_time
-from runtime.spark.task_properties import lateness_now
+from runtime.spark.task_properties import directives_now
 from runtime.user_errors import Places, UserFunctionFailed, explained, placed
 
 WRITTEN = pa.schema(
@@ -102,7 +102,7 @@ def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa
     writer: FileWriter | None = None
     made = read = skipped = late = 0
     spans: list[Span] = []
-    judge = lateness_now(work.feed, work.delay)
+    judge = directives_now().judge(work.feed, work.delay)
     try:
         for part in work.reader.parts(batches):
             rows, behind = on_time(part, judge)

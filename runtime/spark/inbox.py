@@ -35,6 +35,16 @@ class Inbox:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no end that could be read to."""
+        return self.is_open
+
+    @property
+    def runs_dry(self) -> bool:
+        """Whether it has so much now and no more until somebody adds to it."""
+        return True
+
     def push(self, rows: Rows) -> None:
         """Take rows that come after all others."""
         number = int(self._next.read_text()) if self._next.exists() else 0

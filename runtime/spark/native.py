@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,26 @@ from cql.intervals import TimeDomain
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
-from runtime.columns.batch import BEGINNING
 from runtime.connectors.intake import layout_of
 from runtime.connectors.line_formats import free_names
 from runtime.connectors.options import WRITES, Options
+from runtime.connectors.python_data import Callback, called
 from runtime.connectors.results import Result
+from runtime.delivery.delivery import Delivery
+from runtime.delivery.sinks import hidden_folder
 from runtime.engine.statistics import Figures
-from runtime.local.run import losses_text
+from runtime.network.counters import Counters
+from runtime.network.definitions import BOUNDED, Definitions
+from runtime.network.lateness import goes_by_order
+from runtime.network.record import NetworkRecord, delays_of
+from runtime.network.reports import Report
+from runtime.reports.losses import losses_text
 from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
-from runtime.network.record import NetworkRecord, delays_of
+from runtime.spark.frames import FrameFunction
 from runtime.spark.order_log import OrderLog
-from runtime.spark.progress import Counters
-from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
+from runtime.spark.run_sources import opened_source
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.source_pushdown import steps_of
 from runtime.spark.sources import (
@@ -52,7 +58,6 @@ from runtime.spark.sources import (
     SourceFrame,
     carried,
     carrying,
-    goes_by_order,
     is_read_by_engine,
 )
 from runtime.spark.streaming import SparkQuery, translated
@@ -73,7 +78,7 @@ def native_stream(
     stream = definitions.table(sources[0].table)
     if goes_by_order(layout_of(stream)):
         return None
-    is_frame = stream.name.casefold() in definitions.frames
+    is_frame = stream.name.casefold() in definitions.given
     is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
     goes_to_files = query.sink is not None and query.sink.format == "parquet"
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
@@ -196,21 +201,14 @@ class NativeJob:
             self._read += done.read
             self._bad += done.bad
             self._late += done.late
-            values = {
-                "place": "spark/0",
-                "told": "",
-                "taken": {self._table.feed: done.read},
-                "read": {self._table.id: self._read},
-                "skipped": {self._table.id: self._bad},
-                "read_late": {self._table.id: self._late},
-                "late": {},
-                "newest": None,
-                "closed": BEGINNING,
-                "work": {},
-                "held": {},
-                "until": {},
-            }
-            self.counters.count(done.batch_id, [values], {self._work.query.name: done.made}, done.seconds)
+            report = Report(
+                place="spark/0",
+                taken={self._table.feed: done.read},
+                read={self._table.id: self._read},
+                skipped={self._table.id: self._bad},
+                read_late={self._table.id: self._late},
+            )
+            self.counters.count(done.batch_id, [report], {self._work.query.name: done.made}, done.seconds)
 
     # Telling
 
@@ -388,7 +386,7 @@ class InColumns(Work):
     def deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Hand the frame to the function, or let Spark write its files."""
         if self.query.name in self._definitions.callbacks:
-            self._delivery.deliver_frame(batch_id, self.query.name, frame)
+            self._delivery.deliver_call(batch_id, self.query.name, partial(self._call, frame, batch_id))
             return
 
         def write() -> list[Path]:
@@ -402,6 +400,11 @@ class InColumns(Work):
             return written
 
         self._delivery.deliver_files(batch_id, self.query.name, write)
+
+    def _call(self, frame: DataFrame, batch_id: int, function: Callback) -> None:
+        """Call a function with a frame; it is computed as often as the function asks for it."""
+        assert isinstance(function, FrameFunction), "a function that takes frames"
+        called(self.query.name, function.function, frame, batch_id)
 
     def _done(self, batch: Any) -> Done:
         observed = batch.observedMetrics.get("read")

@@ -11,10 +11,10 @@ from cql.source import NO_SPAN
 from runtime.network.messages import CONTROL, PIECE_SCHEMA, Piece
 from runtime.network.source_stage import FeedReader
 from runtime.spark.broadcast import Sent
+from runtime.spark.labelled_task import LabelledTask
 from runtime.spark.source_pushdown import PrefixReader
 from runtime.spark.sources import PartReader, carrying, on_time
-from runtime.spark.labelled_task import LabelledTask
-from runtime.spark.task_properties import complete_now, lateness_now, schedules_now
+from runtime.spark.task_properties import directives_now
 from runtime.user_errors import UserFunctionFailed, explained, placed
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -30,7 +30,7 @@ def read_feed(sent: Sent[LabelledTask], feed: str, table: str, rows: PartReader)
         task = sent.get()
         reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        judge = lateness_now(feed, reader.delay)
+        judge = directives_now().judge(feed, reader.delay)
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
                 for number, part in enumerate(rows.parts(batches, judge.newest)):
@@ -84,8 +84,9 @@ def read_control(sent: Sent[LabelledTask]) -> Arrow:
 def _reader(task: LabelledTask, feed: str) -> FeedReader:
     """Return the reader that this process has for a feed; it knows what is lost in this micro-batch, and complete."""
     reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
-    reader.follow(schedules_now() or {})
-    reader.complete_until(complete_now())
+    directives = directives_now()
+    reader.follow(directives.schedules)
+    reader.complete_until(directives.complete)
     return reader
 
 

@@ -20,7 +20,8 @@ from runtime.connectors.keeping import Kept
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.result_files import parquet_schema, writing
 from runtime.connectors.results import Result
-from runtime.spark.delivery import FolderSink, Progress
+from runtime.delivery.record import SinkProgress
+from runtime.delivery.sinks import FolderSink
 from runtime.spark.native import folder_name
 from runtime.spark.sources import spark_path
 
@@ -41,7 +42,7 @@ class Handing:
         """Write all changes of a query, those that it has had and those that it will have; raises if some are gone."""
         options = Options(External(format="parquet", options={"path": str(self._folder)}), WRITES, "write")
         sink = FolderSink(self._result, options)
-        sink.resume(Progress(sink.name))
+        sink.resume(SinkProgress(sink.name))
         if not kept.pass_on(sink.put):
             raise fail(
                 Code.FORGOTTEN,

@@ -43,7 +43,7 @@ from runtime.connectors.options import READS
 from runtime.connectors.parquet_files import converted, fits
 from runtime.connectors.paths import Place, is_remote
 from runtime.connectors.values import Converted, decoded, from_text
-from runtime.network.lateness import Lateness
+from runtime.network.lateness import Lateness, goes_by_order
 from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket
@@ -196,11 +196,6 @@ def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") 
     reader = ColumnReader(layout, on_bad_row)
     native = _native(chosen, table, layout, fields) if _CORRUPT not in frame.columns else None
     return SourceFrame(table, chosen, reader, native)
-
-
-def goes_by_order(layout: Layout) -> bool:
-    """Tell whether it depends on the rows before it whether a row of a table is good."""
-    return layout.ahead is not None and layout.time is TimeDomain.INTEGER
 
 
 # Files that the engine reads

@@ -1,8 +1,8 @@
-"""Shedding on Spark: decides before each micro-batch what is lost, writes it down, and tells the tasks.
+"""Shedding: decides before each micro-batch what is lost, and writes it down before the tasks are told.
 
 A decision is in the checkpoint before the micro-batch that it is for, and is read from there when that one is repeated:
-the same units are lost again. Tasks find it as a local property of the micro-batch, wherever they run. A decision is
-about units of which nothing has been read: verdicts that somebody has gone by never change.
+the same units are lost again. A decision is about units of which nothing has been read: verdicts that somebody has gone
+by never change.
 """
 
 from __future__ import annotations
@@ -15,21 +15,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
-
-from cql.catalog import QueryDef, StreamDef
+from cql.catalog import QueryDef
 from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
 from planner.plan import Plan
 from runtime.connectors.result_files import sync, writing
+from runtime.controllers.expectation import Expectation
+from runtime.controllers.schedules import DecidedSchedules
 from runtime.engine.statistics import Figures
-from runtime.network.schedules import DecidedSchedules
 from runtime.reports.losses import Loss, Pairs, losses_of
 from runtime.reports.progress import Progress
-from runtime.spark.backlog import Expectation
-from runtime.spark.run_spec import Definitions
-from runtime.spark.task_properties import tell_schedules
 from shedding.budgets import Budgets, Demand
 from shedding.control import Bound, Controller, Load, Observed, Share
 from shedding.insert_drops import choices_of_query, units_of_query
@@ -44,7 +40,7 @@ LONGEST_LAG = 3600.0
 """Streams that are further behind the clock on the wall are not of now: what waits is not known from their instants."""
 
 REMEMBERED_PAUSES = 10
-"""Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+"""Of how many pauses between micro-batches the shortest counts as what the host needs."""
 
 REMEMBERED_OFFSETS = 100
 """Of how many micro-batches it is known by how much their rows came late by the clock."""
@@ -72,15 +68,18 @@ class Shedder:
         self,
         folder: Path,
         plan: Plan,
-        definitions: Definitions,
+        queries: Sequence[QueryDef],
+        *,
+        delay: float = 0.0,
         buckets: int = 1,
         processors: int = 1,
         figures: Sequence[Figures] = (),
     ) -> None:
-        """`processors` is how many tasks can run at once, `figures` what operators have done before."""
+        """`delay` is by how many seconds rows may come late, so that answers wait for them; `processors` is how many
+        tasks can run at once, `figures` what operators have done before."""
         self._folder = folder
         self._plan = plan
-        self._queries = list(definitions.queries)
+        self._queries = list(queries)
         self._schedules = DecidedSchedules(plan)
         self._choices = Choices(plan)
         self._budgets = Budgets(plan, buckets)
@@ -88,7 +87,7 @@ class Shedder:
         self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9, parallel=processors)
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
-        self._delay = _longest_delay(definitions, plan)
+        self._delay = delay
         self._second = next((_ticks_of_a_second(source) for source in plan.sources if source.time is not None), 1)
         self._rate = 0.0
         """How many rows come in a second, of late."""
@@ -133,15 +132,15 @@ class Shedder:
             folder.mkdir(parents=True, exist_ok=True)
         self._load_last()
 
-    # What the job calls
+    # What the network calls
 
-    def begin(self, batch_id: int, context: SparkContext, amounts: Sequence[float]) -> None:
-        """Decide about a micro-batch, or find what was decided before, and tell its tasks.
+    def begin(self, batch_id: int, amounts: Sequence[float]) -> dict[str, Any]:
+        """Decide about a micro-batch, or find what was decided before, and return what its tasks are to be told.
 
         `amounts` is what each of its sources has for it, in whatever unit.
         """
         if not self._schedules.all and not self._joins and not self._budgets.parts:
-            return
+            return {}
         self._expected = self._expectation.rows(amounts)
         if self._last is not None:
             self._between.append(time.monotonic() - self._ended)
@@ -153,8 +152,7 @@ class Shedder:
             self._write(path)
         self._span = self._waited()
         self._begun = time.monotonic()
-        told = {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
-        tell_schedules(context, told)
+        return {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
 
     def done(
         self,
@@ -337,7 +335,7 @@ class Shedder:
             self._rate = rows / max(seconds, self._span, 0.1)
 
     def _bound(self) -> Bound:
-        """Return the bound that answers are to keep; what Spark needs is no less than the shortest pause of late."""
+        """Return the bound that answers are to keep; what the host needs is no less than the shortest pause of late."""
         latency = min((each or UNBOUNDED_LATENCY for each in self._latencies), default=UNBOUNDED_LATENCY)
         return Bound(latency, self._delay, min(self._between, default=0.0))
 
@@ -474,13 +472,6 @@ def _of_others(plan: Plan, queries: Sequence[QueryDef]) -> set[str]:
 def _ticks_of_a_second(source: op.Source) -> int:
     assert source.time is not None
     return Unit.SECOND.value // source.time.microseconds_per_tick
-
-
-def _longest_delay(definitions: Definitions, plan: Plan) -> float:
-    """Return by how many seconds rows may come late, so that answers wait for them."""
-    tables = [definitions.table(source.table) for source in plan.sources]
-    ticks = [(table.delay, table.time) for table in tables if isinstance(table, StreamDef)]
-    return max((delay * clock.microseconds_per_tick / 1e6 for delay, clock in ticks), default=0.0)
 
 
 def _above(plan: Plan, drops: Sequence[op.Operator]) -> dict[str, dict[str, float]]:
