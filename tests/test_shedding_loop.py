@@ -29,6 +29,7 @@ from shedding.insert_drops import compile_all
 
 pytest.importorskip("pyspark")
 
+from runtime.controllers.decision_log import DecisionLog
 from runtime.controllers.shedder import Shedder
 from shedding.schedule import Schedule
 
@@ -98,7 +99,7 @@ class Machine:
         )
         self.plan = combine(compile_all(catalog.queries.values()))
         (self.drop,) = [each.id for each in self.plan.operators if each.kind == "window-drop"]
-        return Shedder(folder, self.plan, list(catalog.queries.values()), processors=self.processors)
+        return Shedder(DecisionLog(folder), self.plan, list(catalog.queries.values()), processors=self.processors)
 
     def _tick(self, at: float) -> int:
         """Return the instant of a row that comes at a time."""

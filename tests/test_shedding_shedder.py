@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from shedding.join_deciders import evenly
 
 pytest.importorskip("pyspark")
 
+from runtime.controllers.decision_log import DecisionLog
 from runtime.controllers.expectation import Expectation
 from runtime.controllers.shedder import Shedder
 from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
@@ -32,11 +34,17 @@ def shedder_of(folder: Path) -> tuple[Shedder, Plan]:
     catalog = Catalog()
     catalog.execute(STREAMS + "".join(queries))
     plan = combine(compile_all(catalog.queries.values()))
-    return Shedder(folder, plan, list(catalog.queries.values())), plan
+    return Shedder(DecisionLog(folder), plan, list(catalog.queries.values())), plan
+
+
+def state(folder: Path, batch: int) -> dict[str, Any]:
+    """Return what the page of a micro-batch says."""
+    found: dict[str, Any] = json.loads((folder / f"{batch:010}-shedding.json").read_text())["state"]
+    return found
 
 
 def decided(folder: Path, batch: int) -> dict[str, float]:
-    values = json.loads((folder / f"{batch:010}.json").read_text())["schedules"]
+    values = state(folder, batch)["schedules"]
     return {name: (each["decisions"] or [[0, 0.0]])[-1][1] for name, each in values.items()}
 
 
@@ -94,7 +102,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
     asked = "WITH (shedding = 'dual', accept = 'approximate', max_latency = '4 seconds')"
     catalog.execute(f"{STREAMS} REGISTER QUERY q AS {join} {asked};")
     plan = combine(compile_all(catalog.queries.values()))
-    shedder = Shedder(tmp_path, plan, list(catalog.queries.values()))
+    shedder = Shedder(DecisionLog(tmp_path), plan, list(catalog.queries.values()))
     (dual,) = [each for each in plan.operators if each.kind == "dual-join"]
     figures = tuple(
         Figures(o.id, "operator", o.kind, seconds=0.05 if o is dual else 0.001)
@@ -117,7 +125,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
 
     def decision(batch: int, rows: int) -> tuple[float, float]:
         shedder.begin(batch, [rows * 40.0])
-        values = json.loads((tmp_path / f"{batch:010}.json").read_text())
+        values = state(tmp_path, batch)
         (front,) = decided(tmp_path, batch).values()
         return values["choices"][dual.schedule]["fraction"], front
 
@@ -218,7 +226,7 @@ def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path, pass
     catalog = Catalog()
     catalog.execute(STREAMS + SELECTIVE)
     plan = combine(compile_all(catalog.queries.values()))
-    shedder = Shedder(tmp_path, plan, list(catalog.queries.values()))
+    shedder = Shedder(DecisionLog(tmp_path), plan, list(catalog.queries.values()))
     drops = [o.id for o in plan.operators if o.kind == "random-drop"]
     join = next(o for o in plan.operators if o.kind == "selective-join")
     assert len(drops) == 2
@@ -228,7 +236,7 @@ def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path, pass
         shedder.begin(batch, [rows * 40.0])
         (lost,) = decided(tmp_path, batch).values()
         kept = 1 - lost
-        looked = 1 - json.loads((tmp_path / f"{batch:010}.json").read_text())["choices"][join.schedule]["fraction"]
+        looked = 1 - state(tmp_path, batch)["choices"][join.schedule]["fraction"]
         per_batch.append(kept * rows)
         total = kept * rows * sum(per_batch[-10:])
         outcomes.append((kept, looked, 0.4 + 1e-6 * rows + passing * kept * rows + 1e-7 * looked * total))

@@ -190,7 +190,8 @@ def test_joins_that_give_up_rows_do_the_same_again_after_restarts(spark: SparkSe
     assert found[0] == found[1]
     part, exact = found[0]
     assert part and part < exact
-    logged = [json.loads(path.read_text())["budgets"] for path in sorted(checkpoint.glob("**/shedding/[0-9]*.json"))]
+    pages = sorted(checkpoint.glob("**/decisions/*-shedding.json"))
+    logged = [json.loads(path.read_text())["state"]["budgets"] for path in pages]
     parts = [[budget for (budget,) in each["budgets"]] for budgets in logged for each in budgets.values()]
     assert parts and all(sum(each) <= 24 << 10 for each in parts)
     assert any(len(set(each)) > 1 for each in parts), "memory is divided by what it is worth"

@@ -35,6 +35,7 @@ from runtime.connectors.keeping import Kept
 from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
+from runtime.controllers.decision_log import Decision
 from runtime.engine.executor import Executor
 from runtime.engine.statistics import Figures
 from runtime.local.inputs import InputManager
@@ -538,6 +539,10 @@ class LocalRun:
         """Return what the queries that shed have lost."""
         with self._lock:
             return [loss for part in self._parts for loss in part.losses(self._definitions.values())]
+
+    def decisions(self) -> list[Decision]:
+        """Return what was decided: nothing, in a process that is never overloaded."""
+        return []
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out, and for each query whose windows did not end."""

@@ -19,7 +19,8 @@ from cql.catalog import StreamDef
 from planner import operators as op
 from planner.plan import Plan, combine
 from runtime.connectors.intake import layout_of
-from runtime.controllers.idle_watch import IdleWatch
+from runtime.controllers.decision_log import Decision, DecisionLog
+from runtime.controllers.idle_watch import IDLENESS, IdleWatch, idle_decision
 from runtime.controllers.shedder import Shedder
 from runtime.delivery.delivery import Delivery
 from runtime.engine.statistics import Figures
@@ -51,6 +52,7 @@ class Network:
         self._host = host
         self._folder = folder
         self._delivery = delivery
+        self._decisions = DecisionLog(folder / "decisions")
         self._static = StaticTables(folder / "static")
         self._kept_order = KeptOrder(folder, host.is_committed)
         self._overflow = folder.absolute() / "overflow"
@@ -60,6 +62,8 @@ class Network:
         self._told_lately = ("", "")
         """The last control messages that had taken effect before the last two micro-batches."""
         self._feeds: dict[str, list[op.Source]] = {}
+        self._batch = -1
+        """The id of the last micro-batch since the start."""
         self._order: dict[str, FeedOrder] = {}
         """What is known of the order of each feed, for the tasks of the next micro-batch."""
         self._keeps_order = False
@@ -106,7 +110,7 @@ class Network:
 
     def _new_shedder(self, record: NetworkRecord, definitions: Definitions) -> Shedder:
         return Shedder(
-            self._folder / "shedding",
+            self._decisions,
             record.plan,
             definitions.queries,
             delay=_longest_delay(definitions, record.plan),
@@ -152,8 +156,12 @@ class Network:
             self._idle_watch = IdleWatch(self._timed, timeout, self._tell_idle)
             self._idle_watch.start()
 
-    def _tell_idle(self, tables: list[str]) -> None:
-        self._host.tell({"idle": tables})
+    def _tell_idle(self, tables: Mapping[str, float]) -> None:
+        """Tell all places that tables are idle, once that is written down."""
+        batch = self._batch + 1
+        decided = [idle_decision(batch, table, seconds) for table, seconds in tables.items()]
+        self._decisions.add(IDLENESS, batch, decided)
+        self._host.tell({"idle": list(tables)})
 
     def _wait_until_told(self, message: str) -> None:
         """Wait until a control message has taken effect."""
@@ -231,7 +239,7 @@ class Network:
 
     def run(self, batch: MicroBatch) -> None:
         """Called by the host with each micro-batch: decide, compute, deliver, count and learn."""
-        started = perf_counter()
+        started, self._batch = perf_counter(), batch.id
         self._forget_messages()
         results, reports = self._computed(batch)
         self._note_order(batch.id, reports)
@@ -318,6 +326,10 @@ class Network:
         return self._shedder.losses(
             self.counters.progress(), self.counters.shed(), self.counters.first, self.counters.pairs()
         )
+
+    def decisions(self) -> list[Decision]:
+        """Return what was decided last, oldest first."""
+        return self._decisions.newest()
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out, and for each query whose windows did not end."""

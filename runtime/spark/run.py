@@ -31,6 +31,7 @@ from runtime.connectors import Rows
 from runtime.connectors.keeping import Kept
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
+from runtime.controllers.decision_log import Decision
 from runtime.delivery.delivery import Delivery
 from runtime.delivery.sinks import Target, check_targets
 from runtime.engine.statistics import Figures
@@ -480,6 +481,10 @@ class SparkRun:
     def shedding(self) -> list[Loss]:
         """Return what the queries that shed have lost."""
         return [loss for job in self._jobs.values() if isinstance(job, Network) for loss in job.shedding()]
+
+    def decisions(self) -> list[Decision]:
+        """Return what was decided last, oldest first."""
+        return [decision for job in self._jobs.values() if isinstance(job, Network) for decision in job.decisions()]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""
