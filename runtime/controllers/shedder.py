@@ -153,6 +153,7 @@ class Shedder:
             before = self._fractions()
             self._decide()
             self._log.write(SHEDDING, batch_id, self._decisions(batch_id, before), self._values())
+        self._divided = dict(self._budgets.parts)
         self._span = self._waited()
         self._begun = time.monotonic()
         return {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
@@ -456,7 +457,6 @@ class Shedder:
             for join, parts in self._budgets.parts.items()
             if parts != self._divided[join]
         ]
-        self._divided = dict(self._budgets.parts)
         return shares + budgets
 
     def _values(self) -> dict[str, Any]:
