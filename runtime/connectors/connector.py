@@ -1,0 +1,109 @@
+"""What a connector is: a format that rows are read from or results are written to, described and done in one file.
+
+A connector says what it is called, which options it has (`format_options.py`), what completion and documents tell of
+it, how the columns of a source are inferred, whether a source has an end, and whether it can be read again. It opens
+a `Source`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
+
+A source gives its rows in one order, and every place in that order has a *position*: a small value that goes to JSON
+and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless the
+source says that it is not replayable. So a host that keeps the position of what it has committed goes on from there.
+
+    source = connector.source(table, ReadSettings(folder=checkpoint / "sources" / name))
+    reader = source.read(kept if kept is not None else source.start())
+    while not reader.has_ended:
+        arrival = reader.poll()         # None: there is nothing now
+        ...
+        source.settle(arrival.position) # when that is committed
+
+This module says which questions there are; it imports nothing that takes long, because `cql check` asks some of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cql.settings import OnBadRow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runtime.connectors.intake import Rows
+
+Position = dict[str, Any]
+"""A place in the order of a source; only the source knows what it means. It goes to JSON and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The next rows of a source, in its order, and the position after them.
+
+    There may be no rows: then the position is news all the same, or bad rows were left out.
+    """
+
+    rows: Rows
+    position: Position
+    skipped: int = 0
+    """How many bad rows were left out since the arrival before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a host decides about the reading of a source."""
+
+    on_bad_row: OnBadRow = "fail"
+    is_followed: bool = False
+    """Whether a source that has an end goes on with what comes later, such as new files in a folder."""
+    folder: Path | None = None
+    """Where the source remembers what it needs to find the same rows again; None: nothing outlives this process."""
+
+
+class Reader(ABC):
+    """Reads on from a position; used by one thread."""
+
+    notes: Sequence[str] = ()
+    """What a user is to be told when reading begins, such as that a file is not what it was."""
+
+    @property
+    @abstractmethod
+    def has_ended(self) -> bool:
+        """Whether nothing comes any more; without an end, that stays false."""
+
+    @abstractmethod
+    def poll(self) -> Arrival | None:
+        """Return the next rows, or None if there are none now; never waits for rows to come.
+
+        Called as often as the host likes. Raises an error for the user if a row is bad and may not be left out, or if
+        the source is not there, or is not what it was.
+        """
+
+    def close(self) -> None:
+        """Let go what is open; called once or several times."""
+
+
+class Source(ABC):
+    """The rows of one table in their order."""
+
+    is_bounded: bool
+    """Whether there is an end that can be read to."""
+    is_replayable: bool = True
+    """Whether what comes after a position can be read again; otherwise rows that were not committed are lost."""
+
+    @abstractmethod
+    def start(self) -> Position:
+        """Return the position before all rows, for a run from its beginning; it may hold when that was."""
+
+    @abstractmethod
+    def read(self, position: Position) -> Reader:
+        """Return a reader of what comes after a position: the first one, or one that an arrival had.
+
+        What comes before the position counts as settled. Called once for each run; raises if the source cannot be read.
+        """
+
+    def settle(self, position: Position) -> None:
+        """Take what comes before a position for done with: the host has committed it, and never asks for it again."""
+
+    def reject(self) -> None:
+        """Note that what is read and not settled has ended the run, undelivered: it may be corrected before the next."""
