@@ -5,8 +5,8 @@ it, how the columns of a source are inferred, whether a source has an end, and w
 a `Source`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
 
 A source gives its rows in one order, and every place in that order has a *position*: a small value that goes to JSON
-and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless the
-source says that it is not replayable. So a host that keeps the position of what it has committed goes on from there.
+and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless
+the source says that it is not replayable. A host that keeps the position of what it has committed goes on from there.
 
     source = connector.source(table, ReadSettings(folder=checkpoint / "sources" / name))
     reader = source.read(kept if kept is not None else source.start())
@@ -21,16 +21,22 @@ This module says which questions there are; it imports nothing that takes long, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from cql.catalog import ColumnModel, RelationDef, StreamDef
+from cql.errors import Code, CqlError, fail
 from cql.settings import OnBadRow
+from cql.source import NO_SPAN, Span
+from runtime.connectors.format_options import FormatOptions, Use
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from runtime.connectors.intake import Rows
+
+Table = StreamDef | RelationDef
 
 Position = dict[str, Any]
 """A place in the order of a source; only the source knows what it means. It goes to JSON and back."""
@@ -79,7 +85,7 @@ class Reader(ABC):
         the source is not there, or is not what it was.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027, not all have something to let go
         """Let go what is open; called once or several times."""
 
 
@@ -102,8 +108,66 @@ class Source(ABC):
         What comes before the position counts as settled. Called once for each run; raises if the source cannot be read.
         """
 
-    def settle(self, position: Position) -> None:
+    def settle(self, position: Position) -> None:  # noqa: B027, not all remember anything
         """Take what comes before a position for done with: the host has committed it, and never asks for it again."""
 
-    def reject(self) -> None:
-        """Note that what is read and not settled has ended the run, undelivered: it may be corrected before the next."""
+    def reject(self) -> None:  # noqa: B027, not all can be corrected
+        """Note that what is read and not settled has ended the run; it may be corrected before the next one."""
+
+
+class Connector(ABC):
+    """A format: what is to be said of it, and what opens its sources."""
+
+    name: str
+    reads: ClassVar[str] = ""
+    """What its sources are, for documents and completion; empty if there are none."""
+    writes: ClassVar[str] = ""
+    """What its sinks write; empty if there are none."""
+    options: type[FormatOptions] = FormatOptions
+    spark_options: ClassVar[frozenset[str]] = frozenset()
+    """Options that sources of this name have on Spark beside ours; with one that changes rows, Spark reads."""
+    takes_any_option: ClassVar[bool] = False
+    """Whether options are passed on to somebody who knows which there are."""
+
+    is_bounded: bool = False
+    """Whether sources have an end that can be read to."""
+    is_in_files: bool = False
+    """Whether sources and sinks are files, which `path` names."""
+    can_be_read_again: bool = False
+    """Whether several readers that begin at the beginning read the same rows."""
+    is_written_by_tasks: bool = False
+    """Whether tasks of Spark may write results, each a file with a part of a micro-batch."""
+    is_only_on_spark: bool = False
+    """Whether nobody but Spark reads and writes it."""
+
+    def option_names(self, use: Use) -> list[str]:
+        """Return the names of all options, the names that documents use first."""
+        described = list(self.options.described(use))
+        names = [name for at in (0, 1) for each in described for name in (each.names[1:] if at else each.names[:1])]
+        return list(dict.fromkeys([*names, *sorted(self.spark_options if use == "read" else ())]))
+
+    def needed_options(self, use: Use) -> list[str]:
+        """Return the names of the options that have to be given."""
+        return [each.name for each in self.options.described(use) if each.is_required]
+
+    def secret_options(self) -> frozenset[str]:
+        """Return the names of options that hold secrets, in lower case."""
+        described = self.options.described()
+        return frozenset(name.casefold() for each in described if each.option.is_secret for name in each.names)
+
+    def columns(self, given: Mapping[str, str], place: Span) -> list[ColumnModel]:
+        """Return the columns that a source has, for SCHEMA INFERRED; raises if they cannot be found out."""
+        raise self.cannot_infer(place)
+
+    def cannot_infer(self, place: Span = NO_SPAN) -> CqlError:
+        """Return the error that a source does not say which columns it has."""
+        return fail(
+            Code.CANNOT_INFER,
+            f"the columns of a {self.name} source cannot be inferred",
+            place,
+            hint="list the columns: name (column TYPE, ..)",
+        )
+
+    def source(self, table: Table, settings: ReadSettings) -> Source:
+        """Open the source of a table; raises if its options or columns do not go together, or it is not there."""
+        raise NotImplementedError(f"{self.name} has no sources that the engine reads")

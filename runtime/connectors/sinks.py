@@ -28,11 +28,14 @@ from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import check_free, release
+from runtime.connectors.console import ConsoleOptions
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.keeping import Kept
-from runtime.connectors.line_formats import EnvelopeFormat, LineFormat, StreamFormat
-from runtime.connectors.options import WRITES, Options
-from runtime.connectors.result_files import FileWriter, LinesWriter, parts_of, result_file, writing
+from runtime.connectors.line_formats import EnvelopeFormat, LineFormat
+from runtime.connectors.options import sink_format
+from runtime.connectors.result_files import FileWriter, parts_of, result_file, writing
 from runtime.connectors.results import Result, ResultColumn, Writer
+from runtime.connectors.stream import StreamOptions
 from runtime.connectors.tables import Screen, TableWriter
 
 Output = Literal["table", "jsonl"]
@@ -112,22 +115,26 @@ def open_sink(
     Queries that print tables share a `screen`, so that a heading is printed whenever another one speaks.
     """
     result = Result(query.name, tuple(columns), is_stream, time)
-    if query.sink is None or query.sink.format == "console":
-        if query.sink is not None:
-            Options(query.sink, WRITES, "write")
-        screen = screen or Screen(sys.stdout)
-        return TableWriter(result, screen) if output == "table" else OutputWriter(EnvelopeFormat(result), screen.out)
-    options = Options(query.sink, WRITES, "write")
-    match options.format:
-        case "memory":
-            return Kept(is_stream)
-        case "stream":
-            path = _file(options.path())
+    if query.sink is None:
+        return screen_writer(result, output, screen or Screen(sys.stdout))
+    _, options = sink_format(query.sink)
+    match options:
+        case ConsoleOptions():
+            return screen_writer(result, output, screen or Screen(sys.stdout))
+        case StreamOptions():
+            path = _file(options.path)
             check_free(path, is_folder=False)
-            return WholeResult(LinesWriter(StreamFormat(result), path), path)
-    part = _part(options)
-    check_free(part.parent, is_folder=True)
-    return WholeResult(result_file(result, options, part), part, parts_of(options.format))
+            return WholeResult(result_file(result, options, path), path)
+        case FileOptions():
+            part = _part(options)
+            check_free(part.parent, is_folder=True)
+            return WholeResult(result_file(result, options, part), part, parts_of(options.format))
+    return Kept(is_stream)
+
+
+def screen_writer(result: Result, output: Output, screen: Screen) -> Writer:
+    """Return a writer to standard output."""
+    return TableWriter(result, screen) if output == "table" else OutputWriter(EnvelopeFormat(result), screen.out)
 
 
 def _file(path: str) -> Path:
@@ -136,11 +143,11 @@ def _file(path: str) -> Path:
     return Path(path)
 
 
-def _part(options: Options) -> Path:
-    path = options.path()
-    if Path(path).exists() and not Path(path).is_dir():
-        raise _in_the_way(path, "a file", f"a folder of {options.format} files")
-    return Path(path) / f"part-00000.{options.format}"
+def _part(options: FileOptions) -> Path:
+    path = Path(options.path)
+    if path.exists() and not path.is_dir():
+        raise _in_the_way(options.path, "a file", f"a folder of {options.format} files")
+    return path / f"part-00000.{options.format}"
 
 
 def _in_the_way(path: str, found: str, wanted: str) -> CqlError:

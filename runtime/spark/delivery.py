@@ -41,13 +41,16 @@ from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import Claim, Held, Owner, lock, this_process
+from runtime.connectors.console import ConsoleOptions
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.keeping import Kept
 from runtime.connectors.line_formats import StreamFormat
-from runtime.connectors.options import WRITES, Options
+from runtime.connectors.options import sink_format
 from runtime.connectors.python_data import Callback, called, changes_table
 from runtime.connectors.result_files import parts_of, result_file, sync, writing
 from runtime.connectors.results import Result, ResultColumn, Writer, repeated_in_blocks
-from runtime.connectors.sinks import Output, open_sink
+from runtime.connectors.sinks import Output, screen_writer
+from runtime.connectors.stream import StreamOptions
 from runtime.connectors.tables import Screen
 from runtime.user_errors import placed
 
@@ -296,10 +299,10 @@ class Sink(ABC):
 class FolderSink(Sink):
     """A folder with a file for each batch that has rows; nobody but its owner, if it has one, writes there."""
 
-    def __init__(self, result: Result, options: Options, owner: Owner | None = None) -> None:
+    def __init__(self, result: Result, options: FileOptions, owner: Owner | None = None) -> None:
         self._result = result
         self._options = options
-        self._folder = Path(options.path())
+        self._folder = Path(options.path)
         if owner is not None:
             self.claim = Claim(self._folder, owner, is_folder=True)
         self._pattern = parts_of(options.format)
@@ -370,9 +373,9 @@ def hidden_folder(folder: Path, batch_id: int) -> Path:
 class GrowingFile(Sink):
     """A file of STREAM, to which every batch adds its lines; nobody but its owner writes to it."""
 
-    def __init__(self, result: Result, options: Options, owner: Owner | None) -> None:
+    def __init__(self, result: Result, options: FileOptions, owner: Owner | None) -> None:
         self._format = StreamFormat(result)
-        self._path = Path(options.path())
+        self._path = Path(options.path)
         self.name = f"stream {self._path.absolute()}"
         if self._path.is_dir():
             raise _in_the_way(self._path, "a folder", "a file")
@@ -490,13 +493,18 @@ def _opened(target: Target, output: Output, screen: Screen, owner: Owner | None 
     query = target.query
     if target.callback is not None:
         return CallbackSink(target, target.callback)
-    if query.sink is None or query.sink.format == "console":
-        return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
-    options = Options(query.sink, WRITES, "write")
-    if options.format == "memory":
-        return MemorySink(Kept(target.is_stream, target.keep))
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
-    return (GrowingFile if options.format == "stream" else FolderSink)(result, options, owner)
+    if query.sink is None:
+        return WriterSink(screen_writer(result, output, screen))
+    _, options = sink_format(query.sink)
+    match options:
+        case ConsoleOptions():
+            return WriterSink(screen_writer(result, output, screen))
+        case StreamOptions():
+            return GrowingFile(result, options, owner)
+        case FileOptions():
+            return FolderSink(result, options, owner)
+    return MemorySink(Kept(target.is_stream, target.keep))
 
 
 def check_targets(targets: Sequence[Target], output: Output, screen: Screen) -> None:

@@ -29,9 +29,12 @@ from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.columns.batch import BEGINNING
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.intake import layout_of
 from runtime.connectors.line_formats import free_names
-from runtime.connectors.options import WRITES, Options
+from runtime.connectors.options import is_read_by_engine, sink_format
+from runtime.connectors.parquet import ParquetOptions
+from runtime.connectors.registry import connector
 from runtime.connectors.results import Result
 from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
@@ -42,7 +45,7 @@ from runtime.spark.file_to_file import WRITTEN, Writing, write_results
 from runtime.spark.network_record import Record, delays_of
 from runtime.spark.order_log import OrderLog
 from runtime.spark.progress import Counters
-from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
+from runtime.spark.run_spec import Definitions, opened_source
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.source_pushdown import steps_of
 from runtime.spark.sources import (
@@ -53,7 +56,6 @@ from runtime.spark.sources import (
     carried,
     carrying,
     goes_by_order,
-    is_read_by_engine,
 )
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.workers import own_workers
@@ -75,7 +77,7 @@ def native_stream(
         return None
     is_frame = stream.name.casefold() in definitions.frames
     is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
-    goes_to_files = query.sink is not None and query.sink.format == "parquet"
+    goes_to_files = query.sink is not None and connector(query.sink.format).is_written_by_tasks
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
         return None
     if is_file:
@@ -86,7 +88,7 @@ def native_stream(
 
 def can_be_read_again(stream: StreamDef) -> bool:
     """Tell whether several queries of Spark that read a stream read the same."""
-    return stream.source is not None and stream.source.format in (*BOUNDED, "kafka")
+    return stream.source is not None and connector(stream.source.format).can_be_read_again
 
 
 def folder_name(query: str) -> str:
@@ -257,7 +259,7 @@ class Work(ABC):
         self._source = source
         self._definitions = definitions
         self._delivery = delivery
-        self._options = None if query.sink is None else Options(query.sink, WRITES, "write")
+        self._options = None if query.sink is None else sink_format(query.sink)[1]
         self._counted = -1
 
     @abstractmethod
@@ -301,7 +303,8 @@ class InTasks(Work):
     def frame(self) -> DataFrame:
         """Return what tasks say of themselves."""
         tree, catalog = self.query.tree, self._definitions.catalog
-        assert isinstance(self._source.reader, FileReader) and self._options is not None, "files become files"
+        assert isinstance(self._source.reader, FileReader), "files become files"
+        assert isinstance(self._options, FileOptions), "files become files"
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         work = Writing(
             self._plan,
@@ -392,11 +395,9 @@ class InColumns(Work):
             return
 
         def write() -> list[Path]:
-            assert self._options is not None, "the query has a sink"
-            place = hidden_folder(Path(self._options.path()).absolute(), batch_id) / "spark"
-            frame.write.option("compression", self._options.text("compression", default="snappy")).parquet(
-                f"file:{place}"
-            )
+            assert isinstance(self._options, ParquetOptions), "Spark writes files of Parquet"
+            place = hidden_folder(Path(self._options.path).absolute(), batch_id) / "spark"
+            frame.write.option("compression", self._options.compression).parquet(f"file:{place}")
             written = sorted(place.glob("part-*.parquet"))
             self._made[batch_id] = sum(parquet.read_metadata(path).num_rows for path in written)
             return written

@@ -12,6 +12,7 @@ from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
 from planner import operators as op
 from runtime.connectors import Rows
+from runtime.connectors.registry import connector
 from runtime.spark.delivery import FrameCallback
 from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
@@ -20,9 +21,6 @@ from runtime.spark.sources import SourceFrame, check_source, frame_source, sourc
 from runtime.user_errors import NOWHERE, Places, placed
 
 Table = StreamDef | RelationDef
-
-BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", "xml"})
-"""The formats of files: what is there can be read to its end."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,14 @@ class Definitions:
             return self.inboxes[key].is_open
         if key in self.frames or table.source is None or table.time is None:
             return key in self.frames
-        return table.source.format not in BOUNDED or self.catalog.settings.files == "follow"
+        return not connector(table.source.format).is_bounded or self.catalog.settings.files == "follow"
 
     def runs_dry(self, name: str) -> bool:
         """Tell whether a table has so much now and no more until somebody adds to it: files, and pushed rows."""
         key, source = name.casefold(), self.table(name).source
         if key in self.frames:
             return reads_files(self.frames[key])
-        return source is None or source.format in BOUNDED
+        return source is None or connector(source.format).is_bounded
 
 
 def opened_source(spark: SparkSession, definitions: Definitions, source: op.Source, folder: Path) -> SourceFrame:

@@ -20,10 +20,11 @@ from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import concat_columns
 from runtime.connectors import open_source
+from runtime.connectors.options import is_read_by_engine
 from runtime.connectors.result_files import writing
 from runtime.network.messages import batch_bytes
 from runtime.spark.run_spec import Definitions
-from runtime.spark.sources import is_read_by_engine, static_frame
+from runtime.spark.sources import static_frame
 from runtime.user_errors import placed
 
 
