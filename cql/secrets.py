@@ -31,7 +31,7 @@ _OPTIONS = re.compile(rf"\bOPTIONS\s*\((?:{_QUOTED}|[^;'\"])*", re.IGNORECASE)
 _FORMAT = re.compile(r"""\b(?:FROM|INTO)\s+"?([\w.$-]+)"?\s+(?:SCHEMA\s+INFERRED\s+)?\Z""", re.IGNORECASE)
 _LONGEST_BEFORE = 200
 """How far before its options the name of a format is looked for."""
-_BARE = re.compile(rf"[(,]\s*{_KEY}(?:\s*[=:]\s*|\s+)(?P<value>[^\s,()'\"]+)")
+_BARE = re.compile(rf"[(,]\s*{_KEY}(?:\s*[=:]\s*|\s+)(?P<value>[^\s,()'\"=:][^\s,()'\"]*)")
 
 
 def is_secret(key: str, format_name: str | None = None) -> bool:

@@ -68,7 +68,7 @@ class FileOptions(FormatOptions):
     path: Annotated[
         str,
         BeforeValidator(_local),
-        Option("a file, a folder or a glob; where results go, a folder", uses=BOTH),
+        Option("a file, a folder or a glob, relative to the working directory; of a sink, where it writes", uses=BOTH),
     ]
 
     def place(self) -> Place:

@@ -53,8 +53,8 @@ class RateOptions(FormatOptions):
         int, BeforeValidator(_seconds), Option("how long the speed grows at the beginning", name="rampUpTime")
     ] = 0
     num_partitions: Annotated[
-        Count, Option("how many tasks make rows on Spark, if not one for each core", name="numPartitions")
-    ] = 0
+        Count | None, Option("how many tasks make rows on Spark, if not one for each core", name="numPartitions")
+    ] = None
 
     def rows_before(self, second: int) -> int:
         """Return how many rows there are before a second.
