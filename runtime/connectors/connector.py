@@ -23,10 +23,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cql.catalog import ColumnModel, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
+from cql.query import MOST_KEPT
 from cql.settings import OnBadRow
 from cql.source import NO_SPAN, Span
 from runtime.connectors.format_options import FormatOptions, Use
@@ -34,7 +35,14 @@ from runtime.connectors.format_options import FormatOptions, Use
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from runtime.connectors.batch_sinks import Sink
+    from runtime.connectors.claims import Owner
     from runtime.connectors.intake import Rows
+    from runtime.connectors.results import Result, Writer
+    from runtime.connectors.tables import Screen
+
+Output = Literal["table", "jsonl"]
+"""How results are printed."""
 
 Table = StreamDef | RelationDef
 
@@ -115,8 +123,21 @@ class Source(ABC):
         """Note that what is read and not settled has ended the run; it may be corrected before the next one."""
 
 
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """What a run decides about the writing of results."""
+
+    output: Output = "table"
+    screen: Screen | None = None
+    """What queries that print share; None: standard output."""
+    owner: Owner | None = None
+    """Whose results they are, if the place of the results can have only one owner."""
+    keep: int = MOST_KEPT
+    """How many rows of changes are kept, if they are kept in memory."""
+
+
 class Connector(ABC):
-    """A format: what is to be said of it, and what opens its sources."""
+    """A format: what is to be said of it, and what opens its sources and sinks."""
 
     name: str
     reads: ClassVar[str] = ""
@@ -171,3 +192,11 @@ class Connector(ABC):
     def source(self, table: Table, settings: ReadSettings) -> Source:
         """Open the source of a table; raises if its options or columns do not go together, or it is not there."""
         raise NotImplementedError(f"{self.name} has no sources that the engine reads")
+
+    def sink(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Sink:
+        """Return what takes results a batch at a time, so that a batch that comes again does no harm."""
+        raise NotImplementedError(f"{self.name} has no sinks")
+
+    def writer(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Writer:
+        """Return what writes a result as a whole: it shows when it is closed, and not if it is given up."""
+        raise NotImplementedError(f"{self.name} has no sinks")

@@ -70,7 +70,7 @@ class Csv(FileConnector[CsvOptions]):
 
         return CsvReader(layout, options)
 
-    def writer(self, result: Result, options: CsvOptions, path: Path) -> FileWriter:
+    def file_writer(self, result: Result, options: CsvOptions, path: Path) -> FileWriter:
         """Return what writes a file of csv."""
         from runtime.connectors.line_formats import CsvFormat
         from runtime.connectors.result_files import LinesWriter

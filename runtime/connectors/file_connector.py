@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from cql.catalog import ColumnModel
 from cql.source import Span
-from runtime.connectors.connector import Connector, ReadSettings, Source, Table
+from runtime.connectors.connector import Connector, ReadSettings, SinkSettings, Source, Table
 from runtime.connectors.file_options import FileOptions
+from runtime.connectors.format_options import FormatOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.connectors.batch_sinks import Sink
     from runtime.connectors.intake import Chunk, Layout
     from runtime.connectors.result_files import FileWriter
-    from runtime.connectors.results import Result
+    from runtime.connectors.results import Result, Writer
 
 
 OptionsT = TypeVar("OptionsT", bound=FileOptions)
@@ -51,7 +53,7 @@ class FileConnector(Connector, Generic[OptionsT]):
         """Return what reads files that are laid out like this; raises if it cannot."""
 
     @abstractmethod
-    def writer(self, result: Result, options: OptionsT, path: Path) -> FileWriter:
+    def file_writer(self, result: Result, options: OptionsT, path: Path) -> FileWriter:
         """Return what writes a file of results."""
 
     def schema(self, path: Path, options: OptionsT) -> pa.Schema | None:
@@ -69,3 +71,17 @@ class FileConnector(Connector, Generic[OptionsT]):
         from runtime.connectors.logged_files import LoggedFiles
 
         return LoggedFiles(table, settings)
+
+    def sink(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Sink:
+        """Return a folder with a file for each batch."""
+        from runtime.connectors.batch_sinks import FolderSink
+
+        assert isinstance(options, FileOptions), "files have a path"
+        return FolderSink(result, options, settings.owner)
+
+    def writer(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Writer:
+        """Return what writes a folder with one file."""
+        from runtime.connectors.sinks import folder_writer
+
+        assert isinstance(options, FileOptions), "files have a path"
+        return folder_writer(result, options)

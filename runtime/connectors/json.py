@@ -61,7 +61,7 @@ class Json(FileConnector[JsonOptions]):
 
         return JsonReader(layout)
 
-    def writer(self, result: Result, options: JsonOptions, path: Path) -> FileWriter:
+    def file_writer(self, result: Result, options: JsonOptions, path: Path) -> FileWriter:
         """Return what writes a file of JSON."""
         from runtime.connectors.line_formats import JsonFormat
         from runtime.connectors.result_files import LinesWriter

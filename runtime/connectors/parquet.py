@@ -47,7 +47,7 @@ class Parquet(FileConnector[ParquetOptions]):
 
         return ParquetReader(layout)
 
-    def writer(self, result: Result, options: ParquetOptions, path: Path) -> FileWriter:
+    def file_writer(self, result: Result, options: ParquetOptions, path: Path) -> FileWriter:
         """Return what writes a Parquet file."""
         from runtime.connectors.result_files import ParquetWriter
 

@@ -168,7 +168,7 @@ def result_file(result: Result, options: FileOptions, path: Path) -> FileWriter:
     """Return what writes results to a file of the format that the options are of."""
     format_ = connector(options.format)
     assert isinstance(format_, FileConnector), "results in files are of a format of files"
-    return format_.writer(result, options, path)
+    return format_.file_writer(result, options, path)
 
 
 def parquet_schema(result: Result) -> pa.Schema:

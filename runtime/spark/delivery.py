@@ -20,37 +20,30 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import sys
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cql.catalog import QueryDef
-from cql.errors import Code, CqlError, fail
+from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.columns.batch import ChangeBatch
-from runtime.connectors.claims import Claim, Held, Owner, lock, this_process
-from runtime.connectors.console import ConsoleOptions
-from runtime.connectors.file_options import FileOptions
+from runtime.connectors.batch_sinks import FolderSink, MemorySink, Sink, SinkProgress
+from runtime.connectors.claims import Held, Owner, lock, this_process
+from runtime.connectors.connector import SinkSettings
 from runtime.connectors.keeping import Kept
-from runtime.connectors.line_formats import StreamFormat
-from runtime.connectors.options import sink_format
 from runtime.connectors.python_data import Callback, called, changes_table
-from runtime.connectors.result_files import parts_of, result_file, sync, writing
-from runtime.connectors.results import Result, ResultColumn, Writer, repeated_in_blocks
-from runtime.connectors.sinks import Output, screen_writer
-from runtime.connectors.stream import StreamOptions
+from runtime.connectors.result_files import sync, writing
+from runtime.connectors.results import Result, ResultColumn
+from runtime.connectors.sinks import Output, sink_of
 from runtime.connectors.tables import Screen
 from runtime.user_errors import placed
 
@@ -86,17 +79,6 @@ class Target:
     """Where in a script it is said where the results go."""
     keep: int = MOST_KEPT
     """How many rows of changes are kept, if they are kept in memory."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
-
-    sink: str
-    delivered: int = -1
-    begun: int = -1
-    length: int = 0
-    """How long the file was before that batch."""
 
 
 class Delivery:
@@ -252,219 +234,6 @@ class Delivery:
 # Sinks
 
 
-class Sink(ABC):
-    """Where the results of one query go; `name` is how the checkpoint knows it."""
-
-    name: str = ""
-    progress: Progress
-    claim: Claim | None = None
-    """The right to the place of the result, where that can have only one owner."""
-
-    def resume(self, progress: Progress) -> None:
-        """Go on from where the checkpoint says; called once, before anything else."""
-        self.progress = progress
-        if self.claim is not None:
-            self.claim.open(goes_on=progress.begun >= 0)
-
-    def check_place(self) -> None:
-        """Raise if the place of the result is gone, or has another owner."""
-        if self.claim is not None:
-            self.claim.check()
-
-    def take_place(self) -> None:
-        """Make the place the result's own, whoever had it before."""
-        if self.claim is not None:
-            self.claim.take()
-
-    def close(self) -> None:
-        """Let others have the place; called once or several times."""
-        if self.claim is not None:
-            self.claim.close()
-
-    def begin(self, batch_id: int, has_rows: bool) -> bool:
-        """Get ready for a batch, and tell whether the checkpoint has to know before it is written."""
-        return False
-
-    @abstractmethod
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Write the results of a batch, of which there are some; again if that was begun before."""
-
-    def finish(self) -> None:
-        """Complete the result, also one without any batch; called once, after the last."""
-        if self.progress.begun < 0:
-            self.begin(0, has_rows=False)
-        self.check_place()
-
-
-class FolderSink(Sink):
-    """A folder with a file for each batch that has rows; nobody but its owner, if it has one, writes there."""
-
-    def __init__(self, result: Result, options: FileOptions, owner: Owner | None = None) -> None:
-        self._result = result
-        self._options = options
-        self._folder = Path(options.path)
-        if owner is not None:
-            self.claim = Claim(self._folder, owner, is_folder=True)
-        self._pattern = parts_of(options.format)
-        self._hidden = re.compile(rf"\.part-\d+\.{options.format}\.[0-9a-f]{{12}}|\.files-\d+")
-        self._is_first = True
-        self.name = f"{options.format} {self._folder.absolute()}"
-        if self._folder.exists() and not self._folder.is_dir():
-            raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
-
-    def resume(self, progress: Progress) -> None:
-        """Remove what a crash has left under hidden names."""
-        super().resume(progress)
-        self._remove(self._hidden)
-
-    def begin(self, batch_id: int, has_rows: bool) -> bool:
-        """Remove the files of an earlier run before the first batch of this one.
-
-        A batch that is done again may have no rows now: an input that ended its first try has been corrected.
-        """
-        self.check_place()
-        is_first, self._is_first = self._is_first, False
-        if self.progress.begun >= 0:
-            if is_first and not has_rows:
-                self._remove(re.compile(rf"part-{batch_id:08}(-\d+)?\.{self._options.format}"))
-            return False
-        self.take_place()
-        self._remove(self._pattern)
-        self.progress.begun = batch_id
-        return True
-
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Write the file of a batch; it appears, or replaces itself, as a whole."""
-        path = self._folder / f"part-{batch_id:08}.{self._options.format}"
-        with writing(path):
-            with result_file(self._result, self._options, path) as writer:
-                for batch in batches:
-                    writer.write(batch)
-            sync(path)
-            sync(self._folder)
-
-    def put_files(self, batch_id: int, write: Callable[[], Sequence[Path]]) -> None:
-        """Let others write the files of a batch to its hidden folder, and put them in their places."""
-        hidden = hidden_folder(self._folder, batch_id)
-        with writing(self._folder):
-            shutil.rmtree(hidden, ignore_errors=True)
-            hidden.mkdir(parents=True)
-            written = write()
-            self.check_place()
-            self._remove(re.compile(rf"part-{batch_id:08}-\d+\.{self._options.format}"))
-            for number, path in enumerate(written):
-                path.replace(self._folder / f"part-{batch_id:08}-{number:05}.{self._options.format}")
-            shutil.rmtree(hidden)
-            sync(self._folder)
-
-    def _remove(self, pattern: re.Pattern[str]) -> None:
-        with writing(self._folder):
-            if self._folder.is_dir():
-                for path in self._folder.iterdir():
-                    if pattern.fullmatch(path.name):
-                        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def hidden_folder(folder: Path, batch_id: int) -> Path:
-    """Return where files of a batch are before they are put in their places in a folder."""
-    return folder / f".files-{batch_id:08}"
-
-
-class GrowingFile(Sink):
-    """A file of STREAM, to which every batch adds its lines; nobody but its owner writes to it."""
-
-    def __init__(self, result: Result, options: FileOptions, owner: Owner | None) -> None:
-        self._format = StreamFormat(result)
-        self._path = Path(options.path)
-        self.name = f"stream {self._path.absolute()}"
-        if self._path.is_dir():
-            raise _in_the_way(self._path, "a folder", "a file")
-        if owner is not None and (self._path.is_file() or not self._path.exists()):
-            self.claim = Claim(self._path, owner, is_folder=False)
-
-    def begin(self, batch_id: int, has_rows: bool) -> bool:
-        """Note how long the file is, or cut it back to what it was before a batch that is done again."""
-        self.check_place()
-        progress = self.progress
-        with writing(self._path):
-            if progress.begun < 0:
-                self.take_place()
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._path.write_bytes(self._format.head)
-                progress.length = len(self._format.head)
-            elif progress.begun >= batch_id:
-                self._cut()
-            elif has_rows:
-                progress.length = self._size()
-            else:
-                return False
-        progress.begun = batch_id
-        return True
-
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Add the lines of a batch; what was added is taken back if that fails."""
-        try:
-            with writing(self._path), self._path.open("ab") as file:
-                for part in chain.from_iterable(map(repeated_in_blocks, batches)):
-                    file.write(self._format.lines(part))
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            with suppress(OSError, CqlError):
-                self._cut()
-            raise
-
-    def _cut(self) -> None:
-        self._size()
-        os.truncate(self._path, self.progress.length)
-
-    def _size(self) -> int:
-        size = self._path.stat().st_size if self._path.exists() else -1
-        if size < self.progress.length:
-            raise fail(
-                Code.CANNOT_WRITE,
-                f"'{self._path}' is shorter than the checkpoint says: someone else has changed or removed it",
-                hint="put it back, or start from a new checkpoint",
-            )
-        return size
-
-
-class WriterSink(Sink):
-    """Standard output, as tables or JSON lines."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Print the changes of a batch, all that the writer gathers included."""
-        for batch in batches:
-            self._writer.write(batch)
-        self._writer.abort()
-
-    def finish(self) -> None:
-        """Print that there is nothing, if there was nothing."""
-        self._writer.close()
-
-
-class MemorySink(Sink):
-    """Keeps the changes in this process; what an earlier one had is gone with it."""
-
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
-
-    def resume(self, progress: Progress) -> None:
-        """Begin anew."""
-        self.progress = Progress(progress.sink)
-
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Keep the changes of a batch."""
-        self.kept.put(batch_id, batches)
-
-    def finish(self) -> None:
-        """Nothing more comes."""
-        self.kept.close()
-
-
 class CallbackSink(Sink):
     """A function of the user."""
 
@@ -494,17 +263,7 @@ def _opened(target: Target, output: Output, screen: Screen, owner: Owner | None 
     if target.callback is not None:
         return CallbackSink(target, target.callback)
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
-    if query.sink is None:
-        return WriterSink(screen_writer(result, output, screen))
-    _, options = sink_format(query.sink)
-    match options:
-        case ConsoleOptions():
-            return WriterSink(screen_writer(result, output, screen))
-        case StreamOptions():
-            return GrowingFile(result, options, owner)
-        case FileOptions():
-            return FolderSink(result, options, owner)
-    return MemorySink(Kept(target.is_stream, target.keep))
+    return sink_of(query, result, SinkSettings(output, screen, owner, target.keep))
 
 
 def check_targets(targets: Sequence[Target], output: Output, screen: Screen) -> None:
@@ -526,11 +285,6 @@ def _check_apart(targets: Sequence[Target]) -> None:
             raise fail(Code.CANNOT_WRITE, message, place, hint="give each a path of its own")
 
 
-def _in_the_way(path: Path, found: str, wanted: str) -> CqlError:
-    message = f"'{path}' is {found}, and {wanted} is to be written there"
-    return fail(Code.CANNOT_WRITE, message, hint="choose another path, or remove what is there")
-
-
 # What the checkpoint knows
 
 
@@ -541,13 +295,13 @@ class Record:
     path: Path | None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the checkpoint from all others."""
-    _queries: dict[str, Progress] = field(default_factory=dict)
+    _queries: dict[str, SinkProgress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
             try:
                 found = json.loads(self.path.read_bytes())
-                self._queries = {name: Progress(**values) for name, values in found["queries"].items()}
+                self._queries = {name: SinkProgress(**values) for name, values in found["queries"].items()}
                 self.id = found["id"]
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise fail(
@@ -556,11 +310,11 @@ class Record:
                     hint="the checkpoint is damaged or of another version; start from a new one",
                 ) from None
 
-    def progress(self, query: str, sink: str) -> Progress:
+    def progress(self, query: str, sink: str) -> SinkProgress:
         """Return the progress of a query, which begins anew if its results go somewhere else than before."""
         found = self._queries.get(query)
         if found is None or found.sink != sink:
-            self._queries[query] = found = Progress(sink)
+            self._queries[query] = found = SinkProgress(sink)
         return found
 
     def forget(self, query: str) -> None:

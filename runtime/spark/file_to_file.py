@@ -20,13 +20,13 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors import Rows
+from runtime.connectors.batch_sinks import hidden_folder
 from runtime.connectors.file_options import FileOptions
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
 from runtime.network.lateness import Span
 from runtime.network.source_stage import Step, step
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import hidden_folder
 from runtime.spark.sources import FileReader, carrying, on_time
 from runtime.spark.task_properties import lateness_now
 from runtime.user_errors import Places, UserFunctionFailed, explained, placed

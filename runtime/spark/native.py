@@ -29,6 +29,7 @@ from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.columns.batch import BEGINNING
+from runtime.connectors.batch_sinks import hidden_folder
 from runtime.connectors.file_options import FileOptions
 from runtime.connectors.intake import layout_of
 from runtime.connectors.line_formats import free_names
@@ -40,7 +41,7 @@ from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
 from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import Delivery, hidden_folder
+from runtime.spark.delivery import Delivery
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
 from runtime.spark.network_record import Record, delays_of
 from runtime.spark.order_log import OrderLog

@@ -16,11 +16,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cql.catalog import QueryDef
 from cql.errors import Code, fail
+from runtime.connectors.batch_sinks import FolderSink, SinkProgress
 from runtime.connectors.keeping import Kept
 from runtime.connectors.parquet import ParquetOptions
 from runtime.connectors.result_files import parquet_schema, writing
 from runtime.connectors.results import Result
-from runtime.spark.delivery import FolderSink, Progress
 from runtime.spark.native import folder_name
 from runtime.spark.sources import spark_path
 
@@ -40,7 +40,7 @@ class Handing:
     def connect(self, kept: Kept) -> None:
         """Write all changes of a query, those that it has had and those that it will have; raises if some are gone."""
         sink = FolderSink(self._result, ParquetOptions(path=str(self._folder)))
-        sink.resume(Progress(sink.name))
+        sink.resume(SinkProgress(sink.name))
         if not kept.pass_on(sink.put):
             raise fail(
                 Code.FORGOTTEN,
