@@ -9,18 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cql.errors import Code, fail
+from runtime.connectors.batch_sinks import SinkProgress
 from runtime.connectors.result_files import sync, writing
-
-
-@dataclass(slots=True)
-class SinkProgress:
-    """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
-
-    sink: str
-    delivered: int = -1
-    begun: int = -1
-    length: int = 0
-    """How long the file was before that batch."""
 
 
 @dataclass(slots=True)

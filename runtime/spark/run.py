@@ -33,7 +33,7 @@ from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.controllers.decision_log import Decision
 from runtime.delivery.delivery import Delivery
-from runtime.delivery.sinks import Target, check_targets
+from runtime.delivery.targets import Target, check_targets
 from runtime.engine.statistics import Figures
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions, Given
