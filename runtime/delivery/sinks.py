@@ -22,7 +22,7 @@ from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import Claim, Owner
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import StreamFormat
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.python_data import Callback, called, changes_table
@@ -246,7 +246,7 @@ class WriterSink(Sink):
 class MemorySink(Sink):
     """Keeps the changes in this process; what an earlier one had is gone with it."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: KeptResults) -> None:
         self.kept = kept
 
     def resume(self, progress: SinkProgress) -> None:
@@ -288,7 +288,7 @@ def opened(target: Target, output: Output, screen: Screen, owner: Owner | None =
         return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
     options = Options(query.sink, WRITES, "write")
     if options.format == "memory":
-        return MemorySink(Kept(target.is_stream, target.keep))
+        return MemorySink(KeptResults(target.is_stream, target.keep))
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
     return (GrowingFile if options.format == "stream" else FolderSink)(result, options, owner)
 
