@@ -12,16 +12,13 @@ import pytest
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
+from runtime.controllers.decision_log import DecisionLog
+from runtime.controllers.expectation import Expectation
+from runtime.controllers.shedder import Shedder
 from runtime.engine.statistics import Figures
 from runtime.reports.progress import Batch, Progress
 from shedding.insert_drops import compile_all, plan_of
 from shedding.join_deciders import evenly
-
-pytest.importorskip("pyspark")
-
-from runtime.controllers.decision_log import DecisionLog
-from runtime.controllers.expectation import Expectation
-from runtime.controllers.shedder import Shedder
 from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, FrontDrop, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
