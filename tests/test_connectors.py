@@ -27,7 +27,7 @@ from runtime.connectors.registry import CONNECTORS, canonical, connector
 from runtime.connectors.spark import Spark
 from tests.formats_page import formats_page
 
-Rows = list[tuple[Any, ...]]
+SourceRows = list[tuple[Any, ...]]
 Table = StreamDef | RelationDef
 DOCS = Path(__file__).parent.parent / "docs"
 START = 1_700_000_000_000
@@ -51,7 +51,7 @@ def opened(definition: Table, **settings: Any) -> Source:
     return connector(definition.source.format).source(definition, ReadSettings(**settings))
 
 
-def rows_of(arrival: Arrival) -> Rows:
+def rows_of(arrival: Arrival) -> SourceRows:
     return list(zip(*(column.to_pylist() for column in arrival.rows.columns), strict=True))
 
 
@@ -60,7 +60,7 @@ def there(reader: Reader) -> list[Arrival]:
     return list(iter(reader.poll, None))
 
 
-def all_rows(arrivals: list[Arrival]) -> Rows:
+def all_rows(arrivals: list[Arrival]) -> SourceRows:
     return [row for arrival in arrivals for row in rows_of(arrival)]
 
 

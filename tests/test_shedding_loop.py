@@ -23,14 +23,11 @@ from hypothesis import strategies as st
 from cql.catalog import Catalog
 from cql.intervals import TimeDomain
 from planner.plan import combine
+from runtime.controllers.decision_log import DecisionLog
+from runtime.controllers.shedder import Shedder
 from runtime.engine.statistics import Figures
 from runtime.reports.progress import Batch, Progress
 from shedding.insert_drops import compile_all
-
-pytest.importorskip("pyspark")
-
-from runtime.controllers.decision_log import DecisionLog
-from runtime.controllers.shedder import Shedder
 from shedding.schedule import Schedule
 
 SECOND = 1_000_000

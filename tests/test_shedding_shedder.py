@@ -12,17 +12,14 @@ import pytest
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
+from runtime.controllers.decision_log import DecisionLog
+from runtime.controllers.expectation import Expectation
+from runtime.controllers.shedder import Shedder
 from runtime.engine.statistics import Figures
 from runtime.reports.progress import Batch, Progress
 from shedding.insert_drops import compile_all, plan_of
 from shedding.join_deciders import evenly
-
-pytest.importorskip("pyspark")
-
-from runtime.controllers.decision_log import DecisionLog
-from runtime.controllers.expectation import Expectation
-from runtime.controllers.shedder import Shedder
-from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
+from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, FrontDrop, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -139,9 +136,9 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
 # Rows that are lost before joins look for any
 
 
-def front(*passed: float, window: int = 100) -> Front:
+def front(*passed: float, window: int = 100) -> FrontDrop:
     """Return a front that has passed some shares of rows, in micro-batches of 10 ticks."""
-    found = Front("drop", "rows of r, s", window)
+    found = FrontDrop("drop", "rows of r, s", window)
     for number, share in enumerate(passed):
         found.note(share, 10 * (number + 1))
     return found

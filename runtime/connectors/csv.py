@@ -12,7 +12,7 @@ from runtime.connectors.format_options import BOTH, Character, Option, Truth
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.connectors.intake import Layout
+    from runtime.connectors.intake import RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result
 
@@ -64,7 +64,7 @@ class Csv(FileConnector[CsvOptions]):
     )
     inference_hint: ClassVar[str] = "if something else than a comma separates its columns, say so: sep ';'"
 
-    def reader(self, layout: Layout, options: CsvOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: CsvOptions) -> FileReader:
         """Return what reads files of csv."""
         from runtime.connectors.text_files import CsvReader
 

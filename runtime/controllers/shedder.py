@@ -21,13 +21,13 @@ from runtime.controllers.decision_log import Decision, DecisionLog
 from runtime.controllers.expectation import Expectation
 from runtime.controllers.schedules import DecidedSchedules
 from runtime.engine.statistics import Figures
-from runtime.reports.losses import Loss, Pairs, losses_of
+from runtime.reports.losses import Loss, PairCounts, losses_of
 from runtime.reports.progress import Progress
 from shedding.budgets import Budgets, Demand
 from shedding.control import Bound, Controller, Load, Observed, Share
 from shedding.insert_drops import choices_of_query, units_of_query
 from shedding.join_deciders import Choices, Skipping
-from shedding.join_forecast import Front, Looks
+from shedding.join_forecast import FrontDrop, Looks
 from shedding.schedule import most_lost
 
 SHEDDING = "shedding"
@@ -108,7 +108,7 @@ class Shedder:
         self._last: Progress | None = None
         drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
         self._fronts = {
-            join.schedule: Front(drop.id, drop.units.schedule, max(join.windows))
+            join.schedule: FrontDrop(drop.id, drop.units.schedule, max(join.windows))
             for drop in drops
             if isinstance(drop, op.RandomDrop)
             for join in self._joins
@@ -228,7 +228,7 @@ class Shedder:
         progress: Progress,
         dropped: Mapping[str, Sequence[int]],
         firsts: int | None,
-        pairs: Mapping[str, Pairs],
+        pairs: Mapping[str, PairCounts],
     ) -> list[Loss]:
         """Return what the queries have lost."""
         spans = {

@@ -28,7 +28,7 @@ from cql.errors import Code, fail
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.batch_sinks import FolderSink, MemorySink, Sink
 from runtime.connectors.claims import Held, Owner, lock, this_process
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback
 from runtime.connectors.result_files import writing
 from runtime.connectors.sinks import Output
@@ -112,7 +112,7 @@ class Delivery:
         return Owner(query, folder, self._record.id)
 
     @property
-    def results(self) -> dict[str, Kept]:
+    def results(self) -> dict[str, KeptResults]:
         """The results that are kept in memory, by query."""
         return {name: sink.kept for name, sink in self._sinks.items() if isinstance(sink, MemorySink)}
 

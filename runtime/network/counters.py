@@ -17,8 +17,8 @@ from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
 from runtime.engine.statistics import Figures, Statistics
 from runtime.network.reports import Report
-from runtime.reports.losses import Pairs, added_up
-from runtime.reports.progress import Course, Progress
+from runtime.reports.losses import PairCounts, added_up
+from runtime.reports.progress import BatchHistory, Progress
 
 
 class Counters:
@@ -39,7 +39,7 @@ class Counters:
         """What joins that give up rows have found, by place."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
-        self._course = Course(part)
+        self._course = BatchHistory(part)
         self._plan: Plan | None = None
         self._clock: TimeDomain | None = None
         self._table_of: dict[str, str] = {}
@@ -111,6 +111,8 @@ class Counters:
             self._ignored[source][at] = count
         for operator, done in report.work.items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], done, strict=True)]
+        for operator, read in report.read_work.items():
+            self._work[operator] = max(self._work[operator], read)
         for name, held in report.held.items():
             self._held[name][report.place] = held
         self.unended |= report.unended
@@ -134,7 +136,7 @@ class Counters:
         with self._lock:
             return dict(self._shed)
 
-    def pairs(self) -> dict[str, Pairs]:
+    def pairs(self) -> dict[str, PairCounts]:
         """Return what joins that give up rows have found."""
         with self._lock:
             return {name: added_up(places.values()) for name, places in self._pairs.items()}

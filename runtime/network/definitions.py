@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
-from runtime.connectors import Rows
+from runtime.connectors import SourceRows
 from runtime.connectors.python_data import Callback
 from runtime.connectors.registry import connector
 from runtime.user_errors import NOWHERE, Places
@@ -39,7 +39,7 @@ class Definitions:
     catalog: Catalog
     queries: Sequence[QueryDef]
     given: Mapping[str, Given] = field(default_factory=dict)
-    data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
+    data: Mapping[str, Sequence[SourceRows]] = field(default_factory=dict)
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: NOWHERE)
 

@@ -30,7 +30,7 @@ from runtime.network.directives import Directives, FeedOrder
 from runtime.network.host import Computed, Host, MicroBatch
 from runtime.network.kept_order import KeptOrder
 from runtime.network.lateness import goes_by_order
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.network.record import NetworkRecord, delays_of, feeds_of
 from runtime.network.reports import Report, complete_after, counted_by_joins, demands_of_joins, overtaken_places
 from runtime.network.static_tables import StaticTables
@@ -126,7 +126,7 @@ class Network:
         delays = delays_of(catalog, record.plan.sources)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         return Task(
-            layout=Layout(record.plan, record.buckets, delays, settings.end == "close", settings.on_bad_row),
+            layout=NetworkLayout(record.plan, record.buckets, delays, settings.end == "close", settings.on_bad_row),
             functions={each.name: each.code for each in coded},
             callers=callers(definitions.queries),
             places=dict(definitions.places),

@@ -24,7 +24,7 @@ from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
 from runtime.connectors.result_files import write_atomically
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from shedding.insert_drops import compile_all, compile_registered, units_of_query
 
 FORMAT_VERSION = 2
@@ -81,7 +81,7 @@ class NetworkRecord(BaseModel):
 
 
 @dataclass(frozen=True)
-class Change:
+class NetworkChange:
     """What becomes of a network that gets another set of queries."""
 
     record: NetworkRecord
@@ -117,15 +117,17 @@ class Change:
         ]
 
 
-def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
+def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> NetworkChange:
     """Return the network of some queries, those that it had before with the state that they have."""
     share = catalog.settings.sharing == "on"
     found = {query.name: _meaning(catalog, query, compile_definition(query, share)) for query in queries}
     if before is None:
         plan = combine(compile_all(queries, share))
         members = {name: Member(meaning=meaning, units=units_of_query(plan, name)) for name, meaning in found.items()}
-        stages = Layout(plan, buckets).levels
-        return Change(NetworkRecord(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found))
+        stages = NetworkLayout(plan, buckets).levels
+        return NetworkChange(
+            NetworkRecord(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found)
+        )
     epoch = before.epochs + 1
     members, plans, squeezed = {}, [], []
     for query in queries:
@@ -137,7 +139,7 @@ def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[Qu
             continue
         others = [member.units for member in members.values() if member.units is not None]
         compiled, spread = compile_registered(query, share, epoch=epoch, known=others), True
-        if Layout(combine([compiled]), before.buckets).levels > before.stages:
+        if NetworkLayout(combine([compiled]), before.buckets).levels > before.stages:
             compiled = compile_registered(query, share, epoch=epoch, spread=False, known=others)
             spread = False
             squeezed.append(query.name)
@@ -151,7 +153,7 @@ def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[Qu
             "epochs": epoch if any(member.epoch == epoch for member in members.values()) else before.epochs,
         }
     )
-    return Change(
+    return NetworkChange(
         record,
         kept=tuple(name for name in members if members[name] is before.queries.get(name)),
         added=tuple(name for name in members if name not in before.queries),
@@ -187,7 +189,7 @@ def _meaning(catalog: Catalog, query: QueryDef, compiled: QueryPlan) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def refused(folder: Path, before: NetworkRecord, change: Change) -> CqlError:
+def refused(folder: Path, before: NetworkRecord, change: NetworkChange) -> CqlError:
     """Return the error that a checkpoint belongs to other queries."""
     differences = [
         f"{words} {', '.join(names)}"

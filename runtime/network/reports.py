@@ -54,6 +54,8 @@ class Report:
     """Of queries that have come to their ends, the rows of each table in windows that did not end."""
     work: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What each operator did since the last report: batches, elements in and out, seconds."""
+    read_work: Mapping[str, list[float]] = field(default_factory=dict)
+    """What operators did where rows are read, as `work`, since the beginning."""
     held: Mapping[str, list[int]] = field(default_factory=dict)
     """The elements and bytes that operators, synopses and stores hold."""
     shed: Mapping[str, list[int]] = field(default_factory=dict)

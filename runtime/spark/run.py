@@ -27,8 +27,8 @@ from cql.errors import Code, fail
 from cql.query import MOST_KEPT
 from cql.service import service_level
 from planner.network import compile_definition
-from runtime.connectors import Rows
-from runtime.connectors.keeping import Kept
+from runtime.connectors import SourceRows
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.controllers.decision_log import Decision
@@ -38,7 +38,7 @@ from runtime.engine.statistics import Figures
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions, Given
 from runtime.network.network import Network
-from runtime.network.record import Change, NetworkRecord, changed, refused, source_name
+from runtime.network.record import NetworkChange, NetworkRecord, changed, refused, source_name
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
@@ -76,7 +76,7 @@ class NextNetwork:
     """What a run is to go on with: all definitions, and the parts that change."""
 
     definitions: Definitions
-    parts: Mapping[str, tuple[Change, Definitions]]
+    parts: Mapping[str, tuple[NetworkChange, Definitions]]
     notes: Sequence[str]
     """What somebody who asks for the change should know before it happens."""
 
@@ -103,7 +103,7 @@ class SparkRun:
         out: TextIO | None = None,
         checkpoint: Path | None = None,
         frames: Mapping[str, DataFrame] | None = None,
-        data: Mapping[str, Sequence[Rows]] | None = None,
+        data: Mapping[str, Sequence[SourceRows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
         live: bool = False,
         adopt: bool = False,
@@ -143,7 +143,7 @@ class SparkRun:
         catalog: Catalog,
         queries: Iterable[QueryDef],
         frames: Mapping[str, DataFrame] | None,
-        data: Mapping[str, Sequence[Rows]] | None,
+        data: Mapping[str, Sequence[SourceRows]] | None,
         callbacks: Mapping[str, FrameCallback] | None,
         places: Places = NOWHERE,
     ) -> Definitions:
@@ -152,9 +152,9 @@ class SparkRun:
         functions = {query: FrameFunction(self._user_session, each) for query, each in (callbacks or {}).items()}
         return Definitions(catalog, list(queries), given, data or {}, functions, places)
 
-    def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[Change, Definitions]]:
+    def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[NetworkChange, Definitions]]:
         """Return what each part becomes, with its definitions; nothing has changed yet."""
-        planned: dict[str, tuple[Change, Definitions]] = {}
+        planned: dict[str, tuple[NetworkChange, Definitions]] = {}
         for part, queries in self._divided(definitions).items():
             before = self._record(part)
             change = changed(before, definitions.catalog, queries, buckets_of(self._user_session))
@@ -190,7 +190,7 @@ class SparkRun:
             return None
         return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
 
-    def _notes(self, planned: Mapping[str, tuple[Change, Definitions]]) -> list[str]:
+    def _notes(self, planned: Mapping[str, tuple[NetworkChange, Definitions]]) -> list[str]:
         """Return what is to be said of changes before they happen."""
         return [line for part, (change, _) in planned.items() for line in change.notes(self._record(part))]
 
@@ -306,7 +306,7 @@ class SparkRun:
         queries: Iterable[QueryDef],
         *,
         frames: Mapping[str, DataFrame] | None = None,
-        data: Mapping[str, Sequence[Rows]] | None = None,
+        data: Mapping[str, Sequence[SourceRows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
     ) -> NextNetwork:
         """Return what the network becomes with another set of queries; raises if that cannot be run.
@@ -348,7 +348,7 @@ class SparkRun:
                 self._start(part)
 
     @on_checkpoint
-    def push(self, table: str, rows: Rows) -> None:
+    def push(self, table: str, rows: SourceRows) -> None:
         """Take rows of a table that has no source, and process them."""
         known = self._definitions.table(table)
         jobs = self._reading(table)
@@ -447,7 +447,7 @@ class SparkRun:
             self._watch.note(counts)
 
     @property
-    def results(self) -> dict[str, Kept]:
+    def results(self) -> dict[str, KeptResults]:
         """The results that are kept in memory, by query."""
         return {name: kept for delivery in self._deliveries.values() for name, kept in delivery.results.items()}
 
