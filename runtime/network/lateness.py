@@ -52,6 +52,11 @@ class Lateness:
         """The latest instant so far."""
         return None if self._newest == BEGINNING else self._newest
 
+    @property
+    def bound(self) -> int:
+        """The instant before which the next rows are late."""
+        return int(bounds(np.array([self._newest]), self._delay)[0])
+
     def on_time(self, place: str, instants: Ints) -> Mask:
         """Return which of the next rows are not late."""
         self._newest = max(self._newest, self._before.get(place, BEGINNING))

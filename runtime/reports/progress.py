@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cql.intervals import TimeDomain
+from runtime.columns.batch import FOREVER
 from runtime.engine.statistics import Figures
 
 MOST_BATCHES = 1_000
@@ -77,6 +78,14 @@ class Progress:
     """What each source, operator, queue, synopsis and store has done and holds, as `engine.stats()` has it."""
     course: tuple[Batch, ...] = ()
     """The last micro-batches, oldest first."""
+
+    def spans(self, first: int | None) -> dict[str, tuple[int, int]]:
+        """Return the first instant of each query, given that of all sources, and the last one that is complete."""
+        if first is None:
+            return {}
+        newest = FOREVER if self.newest is None else self.newest
+        lasts = ((query, min(last, newest)) for query, last in self.instants.items())
+        return {query: (first, last) for query, last in lasts if last >= first}
 
     @property
     def operators(self) -> tuple[Figures, ...]:

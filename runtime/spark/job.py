@@ -26,6 +26,7 @@ from planner import operators as op
 from runtime.connectors.intake import layout_of
 from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
+from runtime.network.counters import Counters
 from runtime.network.layout import NetworkLayout
 from runtime.network.messages import COUNTS, RESULTS, unpack_values
 from runtime.network.partial_aggregates import complete_after
@@ -41,7 +42,6 @@ from runtime.spark.idleness import IdleWatch
 from runtime.spark.network_record import NetworkRecord, delays_of, feeds_of
 from runtime.spark.order_log import KeptOrder
 from runtime.spark.processor import FragmentProcessor
-from runtime.spark.progress import Counters
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.run_spec import Definitions, opened_source
 from runtime.spark.shedding import Shedder

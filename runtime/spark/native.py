@@ -35,13 +35,13 @@ from runtime.connectors.options import WRITES, Options
 from runtime.connectors.results import Result
 from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
+from runtime.network.counters import Counters
 from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
 from runtime.spark.network_record import NetworkRecord, delays_of
 from runtime.spark.order_log import OrderLog
-from runtime.spark.progress import Counters
 from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.source_pushdown import steps_of

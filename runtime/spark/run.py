@@ -32,6 +32,7 @@ from runtime.connectors.keeping import KeptResults
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.engine.statistics import Figures
+from runtime.network.counters import Counters
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
@@ -41,7 +42,6 @@ from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
 from runtime.spark.network_record import NetworkChange, NetworkRecord, changed, refused, source_name
-from runtime.spark.progress import Counters
 from runtime.spark.run_spec import Definitions, check_sources
 from runtime.spark.session import buckets_of, network_session
 from runtime.user_errors import NOWHERE, Places

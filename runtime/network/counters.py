@@ -112,6 +112,8 @@ class Counters:
             self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
+        for operator, figures in values["read_work"].items():
+            self._work[operator] = max(self._work[operator], figures)
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
         self.unended |= values.get("unended", {})
