@@ -7,7 +7,6 @@ repeated. `runtime/network/worker.py` lists them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -15,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.connectors.result_files import writing
+from runtime.connectors.result_files import write_atomically, writing
 from runtime.spark.sources import spark_path
 
 SOURCE_NAME = "control"
@@ -35,10 +34,7 @@ class Control:
         with self._lock:
             told = self._told()
             name = f"{int(told[-1].stem) + 1 if told else 0:08}.txt"
-            hidden = self._folder / f".{name}"
-            with writing(self._folder):
-                hidden.write_text(json.dumps(message) + "\n")
-                os.replace(hidden, self._folder / name)
+            write_atomically(self._folder / name, f"{json.dumps(message)}\n".encode())
             return name
 
     def last(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import StreamFormat
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.python_data import Callback, called, changes_table
-from runtime.connectors.result_files import parts_of, result_file, sync, writing
+from runtime.connectors.result_files import parts_of, result_file, sync, write_atomically, writing
 from runtime.connectors.results import Result, ResultColumn, Writer, repeated_in_blocks
 from runtime.connectors.sinks import Output, open_sink
 from runtime.connectors.tables import Screen
@@ -563,16 +563,8 @@ class DeliveryRecord:
         """Write the record, so that it survives a failure of the machine."""
         if self.path is None:
             return
-        hidden = self.path.with_name(f".{self.path.name}.new")
         queries = {name: asdict(progress) for name, progress in self._queries.items()}
-        text = json.dumps({"id": self.id, "queries": queries})
-        with writing(self.path):
-            with hidden.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.replace(self.path)
-            sync(self.path.parent)
+        write_atomically(self.path, json.dumps({"id": self.id, "queries": queries}).encode())
 
 
 def _locked(checkpoint: Path) -> int:

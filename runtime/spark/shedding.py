@@ -8,7 +8,6 @@ about units of which nothing has been read: verdicts that somebody has gone by n
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
 from planner.plan import Plan
-from runtime.connectors.result_files import sync, writing
+from runtime.connectors.result_files import write_atomically, writing
 from runtime.engine.statistics import Figures
 from runtime.network.schedules import DecidedSchedules
 from runtime.reports.losses import Loss, PairCounts, losses_of
@@ -431,18 +430,15 @@ class Shedder:
     # The log
 
     def _write(self, path: Path) -> None:
-        hidden = path.with_name(f".{path.name}")
+        values = {
+            **self._schedules.to_values(),
+            "choices": self._choices.to_values(),
+            "budgets": self._budgets.for_tasks(),
+            "asked": self._asked,
+            "costs": self._controller.values(),
+        }
+        write_atomically(path, json.dumps(values).encode())
         with writing(path):
-            values = {
-                **self._schedules.to_values(),
-                "choices": self._choices.to_values(),
-                "budgets": self._budgets.for_tasks(),
-                "asked": self._asked,
-                "costs": self._controller.values(),
-            }
-            hidden.write_text(json.dumps(values))
-            sync(hidden)
-            os.replace(hidden, path)
             for old in sorted(self._folder.glob("[0-9]*.json"))[:-KEPT_FILES]:
                 old.unlink(missing_ok=True)
 
