@@ -77,7 +77,11 @@ def sync(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that appears, or changes, as a whole, and survives a failure of the machine."""
+    """Write a file that appears, or changes, as a whole, and survives a failure of the machine.
+
+    Whatever a checkpoint consists of is written like this before anything refers to it. Until then it has a hidden
+    name, which Spark and lists of files pass over.
+    """
     hidden = path.with_name(f".{path.name}.new")
     with writing(path):
         with hidden.open("wb") as file:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cql.errors import Code, fail
 from runtime.connectors.batch_sinks import SinkProgress
-from runtime.connectors.result_files import sync, writing
+from runtime.connectors.result_files import write_atomically
 
 
 @dataclass(slots=True)
@@ -50,13 +49,5 @@ class DeliveryRecord:
         """Write the record, so that it survives a failure of the machine."""
         if self.path is None:
             return
-        hidden = self.path.with_name(f".{self.path.name}.new")
         queries = {name: asdict(progress) for name, progress in self._queries.items()}
-        text = json.dumps({"id": self.id, "queries": queries})
-        with writing(self.path):
-            with hidden.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.replace(self.path)
-            sync(self.path.parent)
+        write_atomically(self.path, json.dumps({"id": self.id, "queries": queries}).encode())
