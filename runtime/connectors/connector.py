@@ -8,7 +8,7 @@ A source gives its rows in one order, and every place in that order has a *posit
 and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless
 the source says that it is not replayable. A host that keeps the position of what it has committed goes on from there.
 
-    source = connector.source(table, ReadSettings(folder=checkpoint / "sources" / name))
+    source = source_of(table, ReadSettings(folder=checkpoint / "sources" / name))    # of sources.py
     reader = source.read(kept if kept is not None else source.start())
     while not reader.has_ended:
         arrival = reader.poll()         # None: there is nothing now
@@ -110,10 +110,11 @@ class Source(ABC):
         """Return the position before all rows, for a run from its beginning; it may hold when that was."""
 
     @abstractmethod
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> Reader:
         """Return a reader of what comes after a position: the first one, or one that an arrival had.
 
-        What comes before the position counts as settled. Called once for each run; raises if the source cannot be read.
+        What comes before the position counts as settled. What comes before `given_out` has been given to somebody who
+        gets it again, so it has to be what it was. Called once for each run; raises if the source cannot be read.
         """
 
     def settle(self, position: Position) -> None:  # noqa: B027, not all remember anything

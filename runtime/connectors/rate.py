@@ -105,7 +105,7 @@ class RateSource(Source):
         """Return the beginning of a generator that begins just now."""
         return {"start": time.time_ns() // 1_000_000, "value": 0}
 
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> Reader:
         """Return the rows from a value on."""
         return _RateReader(self._options, self._columns, self._on_bad_row, position)
 

@@ -81,7 +81,7 @@ class SocketSource(Source):
         """Return the position before the first line of a connection."""
         return {"lines": 0}
 
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> Reader:
         """Connect, and return the lines that come from now on; raises if nobody listens."""
         return _SocketReader(_connected(self._options), self._columns, self._on_bad_row, position)
 
