@@ -527,6 +527,7 @@ def test_running_queries_has_the_options_of_csv() -> None:
     page = (DOCS / "running.md").read_text().partition("### csv\n")[2].partition("\n###")[0]
     rows = re.findall(r"^\| `(\w+)`(?:, or `(\w+)`)? \| (`?)(.+?)\3 \|", page, re.MULTILINE)
     found = {first: ([first, *filter(None, [also])], default) for first, also, _, default in rows}
+    assert len(found) > 5
     for option in connector("csv").options.described("read"):
         if option.name in found:
             names, default = found.pop(option.name)
