@@ -25,7 +25,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class Column(_Model):
+class OutputColumn(_Model):
     """A column that an operator puts out."""
 
     name: str
@@ -33,7 +33,7 @@ class Column(_Model):
     nullable: bool
 
 
-class Input(_Model):
+class InputEdge(_Model):
     """An edge of the plan: whose output is read, and how it gets there.
 
     `local` stays in the bucket; `hash` sends each element to the bucket of its keys; `single` sends
@@ -64,8 +64,8 @@ class Operator(_Model):
     """
 
     id: str = ""
-    inputs: tuple[Input, ...] = ()
-    columns: tuple[Column, ...]
+    inputs: tuple[InputEdge, ...] = ()
+    columns: tuple[OutputColumn, ...]
     is_stream: bool
     placement: Placement = "source"
     level: int = 0

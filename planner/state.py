@@ -246,7 +246,7 @@ class StateBuilder:
         )
         self.stubs.append(Stub(synopsis, Store(id=store, kind="private" if own else kind, rows_of=rows_of)))
 
-    def _store_of(self, edge: op.Input) -> tuple[StoreKind, str]:
+    def _store_of(self, edge: op.InputEdge) -> tuple[StoreKind, str]:
         """Return the kind of store behind the relation that arrives over an edge, and whose rows it keeps."""
         producer = self.operators[edge.operator]
         if edge.route == "local" and isinstance(producer, op.SeqWindow) and follows_log(producer):
@@ -279,7 +279,7 @@ def keeps_values(call: bound.AggregateCall) -> bool:
     return call.distinct or call.function == "approx_count_distinct"
 
 
-def edge_key(edge: op.Input) -> str:
+def edge_key(edge: op.InputEdge) -> str:
     """Return what identifies a sequence of elements as it arrives over an edge."""
     if edge.route == "local":
         return edge.operator

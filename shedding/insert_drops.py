@@ -26,7 +26,7 @@ from planner import operators as op
 from planner.explain.headlines import headline
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
-from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
+from shedding.demand import Cut, DemandStep, cut, delivering, drops_early, formula, grain, sizes
 from shedding.joins import check_memory, fitting_policy, with_dual_join, with_evicting_join, with_selective_joins
 from shedding.plan_edits import cannot, on, rebuilt, refuse_unsound
 from shedding.schedule import Schedule
@@ -38,7 +38,7 @@ class Shed:
 
     plan: QueryPlan
     level: ServiceLevel
-    steps: tuple[Step, ...]
+    steps: tuple[DemandStep, ...]
     own: Cut
     tables: tuple[str, ...]
     """The streams that lose rows."""
@@ -284,28 +284,30 @@ def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> Q
     return rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
 
 
-def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
+def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> DemandStep:
     """Return an operator as a step of demand."""
     inputs = tuple(edge.operator for edge in operator.inputs)
     reads = [operators[name].is_stream for name in inputs]
     match operator:
         case op.Source():
             kind = "stream" if operator.is_stream else "log" if operator.time is not None else "static"
-            return Step(operator.id, kind)  # type: ignore[arg-type]
+            return DemandStep(operator.id, kind)  # type: ignore[arg-type]
         case op.SeqWindow(window=bound.RangeSpec(ticks=ticks, slide=slide)):
-            return Step(operator.id, "window", inputs, ticks, slide)
+            return DemandStep(operator.id, "window", inputs, ticks, slide)
         case op.SeqWindow():
-            return Step(operator.id, "count", inputs)
+            return DemandStep(operator.id, "count", inputs)
         case op.StreamJoin() if not reads[1]:
-            return Step(operator.id, "probe", inputs)
+            return DemandStep(operator.id, "probe", inputs)
         case op.IStream() | op.DStream() if not any(reads):
-            return Step(operator.id, "difference", inputs)
+            return DemandStep(operator.id, "difference", inputs)
         case op.RStream() if not any(reads):
             slides = [tick.slide or 1 for tick in operator.clock]
-            return Step(operator.id, "contents", inputs, slide=None if operator.every_tick else gcd(*slides) or None)
+            return DemandStep(
+                operator.id, "contents", inputs, slide=None if operator.every_tick else gcd(*slides) or None
+            )
         case op.Select() | op.Project() | op.Output() if operator.is_stream:
-            return Step(operator.id, "same", inputs)
-    return Step(operator.id, "count" if any(reads) else "same", inputs)
+            return DemandStep(operator.id, "same", inputs)
+    return DemandStep(operator.id, "count" if any(reads) else "same", inputs)
 
 
 # Shedding rows

@@ -39,7 +39,7 @@ USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
 
 
 @dataclass
-class Front:
+class FrontDrop:
     """Where rows are lost before a join of windows of time looks for any: a drop operator, and what it has passed."""
 
     drop: str

@@ -106,7 +106,7 @@ def _condition(
     return " on " + " and ".join(pairs) if pairs else " of all pairs"
 
 
-def route_text(edge: op.Input, operators: Mapping[str, op.Operator]) -> str:
+def route_text(edge: op.InputEdge, operators: Mapping[str, op.Operator]) -> str:
     """Return how elements get over an edge, in words; nothing for those that stay where they are."""
     if edge.route == "hash":
         names = op.output_names(operators[edge.operator])

@@ -11,16 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from runtime.connectors.intake import Rows
+    from runtime.connectors.intake import SourceRows
     from runtime.connectors.results import Writer
     from runtime.connectors.sinks import open_sink
     from runtime.connectors.sources import FileSource, SourceReader, open_source
 
-__all__ = ["FileSource", "Rows", "SourceReader", "Writer", "open_sink", "open_source"]
+__all__ = ["FileSource", "SourceReader", "SourceRows", "Writer", "open_sink", "open_source"]
 
 _HOMES = {
     "FileSource": "sources",
-    "Rows": "intake",
+    "SourceRows": "intake",
     "SourceReader": "sources",
     "Writer": "results",
     "open_sink": "sinks",

@@ -20,7 +20,7 @@ from cql.errors import Code, CqlError, fail
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import Claim, Owner
 from runtime.connectors.file_options import FileOptions
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import StreamFormat
 from runtime.connectors.result_files import parts_of, result_file, sync, writing
 from runtime.connectors.results import Result, Writer, repeated_in_blocks
@@ -234,7 +234,7 @@ class WriterSink(Sink):
 class MemorySink(Sink):
     """Keeps the changes in this process; what an earlier one had is gone with it."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: KeptResults) -> None:
         self.kept = kept
 
     def resume(self, progress: SinkProgress) -> None:

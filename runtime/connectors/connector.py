@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from runtime.connectors.batch_sinks import Sink
     from runtime.connectors.claims import Owner
-    from runtime.connectors.intake import Rows
+    from runtime.connectors.intake import SourceRows
     from runtime.connectors.results import Result, Writer
     from runtime.connectors.tables import Screen
 
@@ -57,7 +57,7 @@ class Arrival:
     There may be no rows: then the position is news all the same, or bad rows were left out.
     """
 
-    rows: Rows
+    rows: SourceRows
     position: Position
     skipped: int = 0
     """How many bad rows were left out since the arrival before."""

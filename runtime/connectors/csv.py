@@ -12,7 +12,7 @@ from runtime.connectors.format_options import BOTH, Character, Option, Truth
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.connectors.intake import Layout
+    from runtime.connectors.intake import RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result
 
@@ -25,7 +25,8 @@ class CsvOptions(FolderOptions):
         Truth, Option("`true`: the first line of every file holds names and is passed over", uses=BOTH)
     ] = False
     sep: Annotated[
-        Character, Option("what stands between fields, one character; a tab is `\\t`", also=("delimiter",), uses=BOTH)
+        Character,
+        Option("what stands between fields, one character; a tab is `\\t`", also=("delimiter",), uses=BOTH),
     ] = ","
     quote: Annotated[Character, Option("what stands around fields that hold separators")] = '"'
     escape: Annotated[Character, Option("what stands before a quote that belongs to a field")] = "\\"
@@ -64,7 +65,7 @@ class Csv(FileConnector[CsvOptions]):
     )
     inference_hint: ClassVar[str] = "if something else than a comma separates its columns, say so: sep ';'"
 
-    def reader(self, layout: Layout, options: CsvOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: CsvOptions) -> FileReader:
         """Return what reads files of csv."""
         from runtime.connectors.text_files import CsvReader
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from runtime.connectors.batch_sinks import Sink
-    from runtime.connectors.intake import Chunk, Layout
+    from runtime.connectors.intake import FileChunk, RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result, Writer
 
@@ -32,7 +32,7 @@ OptionsT = TypeVar("OptionsT", bound=FileOptions)
 class FileReader(Protocol):
     """Reads single files."""
 
-    def read(self, path: Path) -> Iterator[Chunk]:
+    def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the parts of a file in their order."""
         ...
 
@@ -49,7 +49,7 @@ class FileConnector(Connector, Generic[OptionsT]):
     """What to try if no columns can be read from a file."""
 
     @abstractmethod
-    def reader(self, layout: Layout, options: OptionsT) -> FileReader:
+    def reader(self, layout: RowLayout, options: OptionsT) -> FileReader:
         """Return what reads files that are laid out like this; raises if it cannot."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from runtime.connectors.format_options import Option
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.connectors.intake import Layout
+    from runtime.connectors.intake import RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result
 
@@ -55,7 +55,7 @@ class Json(FileConnector[JsonOptions]):
         )
     )
 
-    def reader(self, layout: Layout, options: JsonOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: JsonOptions) -> FileReader:
         """Return what reads files of JSON."""
         from runtime.connectors.json_files import JsonReader
 

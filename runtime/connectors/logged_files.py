@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime.connectors.connector import Arrival, Position, Reader, ReadSettings, Source, Table
 from runtime.connectors.file_log import FileLog, SourceFile
-from runtime.connectors.intake import Rows, no_rows
+from runtime.connectors.intake import SourceRows, no_rows
 from runtime.connectors.sources import FileSource, SourceReader
 
 _PAUSE = 0.1
@@ -69,7 +69,7 @@ class LoggedFiles(Source):
         self._begun = max(self._begun, file.number + 1)
         return self._files.rows([] if file.is_withdrawn else [file], newest)
 
-    def no_rows(self) -> Rows:
+    def no_rows(self) -> SourceRows:
         """Return no rows of the table."""
         return no_rows(self._files.table)
 

@@ -28,12 +28,12 @@ class Memory(Connector):
     def sink(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Sink:
         """Return what keeps changes by batch."""
         from runtime.connectors.batch_sinks import MemorySink
-        from runtime.connectors.keeping import Kept
+        from runtime.connectors.keeping import KeptResults
 
-        return MemorySink(Kept(result.is_stream, settings.keep))
+        return MemorySink(KeptResults(result.is_stream, settings.keep))
 
     def writer(self, result: Result, options: FormatOptions, settings: SinkSettings) -> Writer:
         """Return what keeps changes."""
-        from runtime.connectors.keeping import Kept
+        from runtime.connectors.keeping import KeptResults
 
-        return Kept(result.is_stream, settings.keep)
+        return KeptResults(result.is_stream, settings.keep)

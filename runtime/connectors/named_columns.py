@@ -11,7 +11,7 @@ from cql.catalog import ColumnModel, RelationDef, StreamDef
 from cql.errors import Code, fail, nearest
 from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
-from runtime.connectors.intake import Chunk, Layout, layout_of
+from runtime.connectors.intake import FileChunk, RowLayout, layout_of
 from runtime.connectors.parquet_files import converted, fits
 from runtime.connectors.values import Converted, decoded, from_text
 
@@ -26,11 +26,11 @@ class NamedColumns:
         self._names = [_found(table.name, column, columns) for column in self._layout.fields]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How the columns of the table are laid out."""
         return self._layout
 
-    def chunk(self, batch: pa.RecordBatch, first: int) -> Chunk:
+    def chunk(self, batch: pa.RecordBatch, first: int) -> FileChunk:
         """Return rows of the source, of which the first has a number."""
         found = [batch.column(name) for name in self._names]
         columns = [as_type(array, column.type) for array, column in zip(found, self._layout.fields, strict=True)]
@@ -40,7 +40,7 @@ class NamedColumns:
         def raw(at: int, row: int) -> str:
             return str(found[at][row].as_py())
 
-        return Chunk(self._unit, "row", [array for array, _ in columns], bad, lambda: numbers, raw)
+        return FileChunk(self._unit, "row", [array for array, _ in columns], bad, lambda: numbers, raw)
 
 
 def as_type(array: pa.Array, data_type: DataType) -> Converted:

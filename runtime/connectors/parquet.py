@@ -14,7 +14,7 @@ from runtime.connectors.format_options import Option, word
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.connectors.intake import Layout
+    from runtime.connectors.intake import RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result
 
@@ -41,7 +41,7 @@ class Parquet(FileConnector[ParquetOptions]):
     is_written_by_tasks = True
     spark_options = SPARK_FILES | {"mergeSchema", "datetimeRebaseMode", "int96RebaseMode"}
 
-    def reader(self, layout: Layout, options: ParquetOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: ParquetOptions) -> FileReader:
         """Return what reads Parquet files."""
         from runtime.connectors.parquet_files import ParquetReader
 

@@ -19,7 +19,16 @@ from runtime.connectors.socket import Socket
 from runtime.connectors.spark import KNOWN, Spark
 from runtime.connectors.stream import Stream
 
-CONNECTORS: tuple[Connector, ...] = (Csv(), Json(), Parquet(), Stream(), Rate(), Socket(), Memory(), Console())
+CONNECTORS: tuple[Connector, ...] = (
+    Csv(),
+    Json(),
+    Parquet(),
+    Stream(),
+    Rate(),
+    Socket(),
+    Memory(),
+    Console(),
+)
 """Those that are known here, in the order in which documents list them."""
 
 

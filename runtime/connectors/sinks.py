@@ -8,7 +8,7 @@ sink that is given up leaves nothing behind.
 |---|---|
 | `csv`, `json`, `parquet` | a folder `path` with one file, `part-00000`; it replaces those of other runs |
 | `stream` | the file `path`, a line `[instant]:+:value, value` for each change, doubles with six digits |
-| `memory` | nothing: the changes are kept in `Kept.batches` |
+| `memory` | nothing: the changes are kept in `KeptResults.batches` |
 | `console`, or none | standard output, as a table or as JSON lines |
 
 The columns in a folder are `ts` and `op`, the instant and + or -, and then those of the row; where a row has a column

@@ -16,7 +16,7 @@ from runtime.connectors.connector import ReadSettings, Source
 from runtime.connectors.file_connector import FileConnector, FileReader
 from runtime.connectors.file_log import SourceFile
 from runtime.connectors.file_options import FileOptions
-from runtime.connectors.intake import Chunk, Intake, Rows, layout_of
+from runtime.connectors.intake import FileChunk, Intake, SourceRows, layout_of
 from runtime.connectors.options import file_format, readable
 from runtime.connectors.paths import Place
 
@@ -59,7 +59,7 @@ class FileSource:
         return connector.reader(layout, options)
 
 
-class SourceReader(Iterator[Rows]):
+class SourceReader(Iterator[SourceRows]):
     """The rows of a table, some ten thousands at a time; `skipped` counts the bad ones that were left out."""
 
     def __init__(self, files: Iterable[SourceFile], reader: FileReader, intake: Intake, root: str) -> None:
@@ -77,13 +77,13 @@ class SourceReader(Iterator[Rows]):
         """The latest instant so far, where rows may not be too far ahead of it."""
         return self._intake.newest
 
-    def __next__(self) -> Rows:
+    def __next__(self) -> SourceRows:
         while True:
             rows = self._intake.take(next(self._chunks))
             if len(rows):
                 return rows
 
-    def _read(self, file: SourceFile) -> Iterator[Chunk]:
+    def _read(self, file: SourceFile) -> Iterator[FileChunk]:
         """Yield the chunks of a file that is what it was, before it is read and after."""
         file.check(self._root)
         with _relative(self._root):

@@ -15,7 +15,7 @@ from runtime.connectors.format_options import FormatOptions
 
 if TYPE_CHECKING:
     from runtime.connectors.batch_sinks import Sink
-    from runtime.connectors.intake import Layout
+    from runtime.connectors.intake import RowLayout
     from runtime.connectors.result_files import FileWriter
     from runtime.connectors.results import Result, Writer
 
@@ -34,7 +34,7 @@ class Stream(FileConnector[StreamOptions]):
     writes = "a file, a line `[instant]:+:value, value` for each change, doubles with six digits"
     options = StreamOptions
 
-    def reader(self, layout: Layout, options: StreamOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: StreamOptions) -> FileReader:
         """Return what reads data files of STREAM."""
         from runtime.connectors.text_files import StreamReader
 

@@ -30,7 +30,7 @@ from pyarrow import csv
 from cql.types import STRING
 from runtime.columns.batch import Ints, Mask
 from runtime.connectors.csv import CsvOptions
-from runtime.connectors.intake import Chunk, Layout, Malformed
+from runtime.connectors.intake import FileChunk, Malformed, RowLayout
 from runtime.connectors.paths import damaged, reading
 from runtime.connectors.values import decoded, from_text
 
@@ -86,7 +86,7 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class TextDialect:
     """How lines are split into fields; without a quote nothing is quoted."""
 
     separator: str = ","
@@ -135,7 +135,7 @@ class Fields:
         return np.array(found, np.int64)
 
 
-def split(block: Block, dialect: Dialect, width: int) -> Fields:
+def split(block: Block, dialect: TextDialect, width: int) -> Fields:
     """Return the fields of a block."""
     block = replace(block, text=dialect.unescaped(block.text))
     columns, uneven = _split_by_arrow(block.text, dialect, width)
@@ -151,7 +151,7 @@ def _last_line(text: bytes) -> bytes:
     return text.rstrip(b"\r\n").rpartition(b"\n")[2].rpartition(b"\r")[2]
 
 
-def _split_around_quotes(block: Block, dialect: Dialect, width: int) -> Fields:
+def _split_around_quotes(block: Block, dialect: TextDialect, width: int) -> Fields:
     """Return the fields of a block in which a quote runs over the end of a line; such lines are no rows."""
     lines = block.lines()
     opened = {at for at, line in enumerate(lines, block.first) if dialect.is_open(line)}
@@ -180,7 +180,7 @@ def _miscounted(width: int, found: int) -> str:
     return f"{columns} declared, and the line has {found}"
 
 
-def _split_by_arrow(text: bytes, dialect: Dialect, width: int) -> tuple[tuple[pa.Array, ...], dict[int, int]]:
+def _split_by_arrow(text: bytes, dialect: TextDialect, width: int) -> tuple[tuple[pa.Array, ...], dict[int, int]]:
     """Return columns of bytes, and the lines that have another number of fields, by their place among the full ones."""
     uneven: dict[int, int] = {}
 
@@ -208,12 +208,12 @@ def _split_by_arrow(text: bytes, dialect: Dialect, width: int) -> tuple[tuple[pa
 class TextReader:
     """Reads text files whose rows are lines."""
 
-    def __init__(self, layout: Layout, dialect: Dialect, *, has_header: bool) -> None:
+    def __init__(self, layout: RowLayout, dialect: TextDialect, *, has_header: bool) -> None:
         self._layout = layout
         self._dialect = dialect
         self._has_header = has_header
 
-    def read(self, path: Path) -> Iterator[Chunk]:
+    def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
         for number, block in enumerate(blocks(path)):
             if number == 0 and self._has_header:
@@ -229,7 +229,7 @@ class TextReader:
     def _check_first(self, path: Path, line: bytes) -> None:
         """Raise if the first line is not what it has to be."""
 
-    def _chunk(self, path: Path, block: Block) -> Chunk:
+    def _chunk(self, path: Path, block: Block) -> FileChunk:
         layout = self._layout
         fields = split(block, self._dialect, len(layout.fields))
         arrays: list[pa.Array] = []
@@ -241,7 +241,7 @@ class TextReader:
             marks = [mask for mask in (undecodable, wrong) if mask is not None]
             if marks:
                 bad[at] = np.logical_or.reduce(marks)
-        return Chunk(
+        return FileChunk(
             str(path), "line", arrays, bad, fields.numbers, partial(_raw_field, fields.columns), fields.malformed
         )
 
@@ -260,22 +260,22 @@ def _with_nulls(column: pa.Array, null: str | None) -> pa.Array:
 class CsvReader(TextReader):
     """Reads files of csv."""
 
-    def __init__(self, layout: Layout, options: CsvOptions) -> None:
-        dialect = Dialect(options.sep, options.quote, options.escape, options.null_value)
+    def __init__(self, layout: RowLayout, options: CsvOptions) -> None:
+        dialect = TextDialect(options.sep, options.quote, options.escape, options.null_value)
         super().__init__(layout, dialect, has_header=options.header)
 
 
 class StreamReader(TextReader):
     """Reads data files of STREAM."""
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout, Dialect(), has_header=True)
+    def __init__(self, layout: RowLayout) -> None:
+        super().__init__(layout, TextDialect(), has_header=True)
 
     def _check_first(self, path: Path, line: bytes) -> None:
         _check_signature(path, line.decode("latin-1"), self._layout)
 
 
-def _check_signature(path: Path, line: str, layout: Layout) -> None:
+def _check_signature(path: Path, line: str, layout: RowLayout) -> None:
     """Raise if the first line of a data file of STREAM does not fit the table."""
     letters = [letter.strip() for letter in line.split(",")]
     shown = line if len(line) <= 40 else line[:40] + ".."

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
 from runtime.expressions import compile_predicate
-from runtime.network.layout import Edge, Layout, Router
-from runtime.network.messages import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
+from runtime.network.layout import Edge, NetworkLayout, Router
+from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
 from runtime.operators.base import evaluate_all
 from runtime.operators.shedding import rows_passed
@@ -36,8 +37,11 @@ Step = Callable[[ChangeBatch], ChangeBatch]
 class FeedReader:
     """The operators straight above what is read, of all the sources of a plan that it feeds."""
 
-    def __init__(self, layout: Layout, feed: str, functions: Mapping[str, Any]) -> None:
+    def __init__(
+        self, layout: NetworkLayout, feed: str, functions: Mapping[str, Any], wire: Wire = BETWEEN_PROCESSES
+    ) -> None:
         self._layout = layout
+        self._wire = wire
         self._feed = feed
         self._sources = [each.id for each in layout.plan.sources if each.feed == feed]
         clock = clock_of(layout.plan)
@@ -52,6 +56,8 @@ class FeedReader:
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
+        self._work: dict[str, list[float]] = {}
+        """What operators have done with it: batches, rows taken and put out, seconds."""
         for operator in layout.plan.operators:
             if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
                 self._steps[operator.id] = step(operator, functions)
@@ -80,12 +86,12 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        self._shed = {}
+        self._shed, self._work = {}, {}
         return self._pack(dict.fromkeys(self._sources, read), place)
 
     def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
         """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
-        self._shed = {}
+        self._shed, self._work = {}, {}
         return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
@@ -103,7 +109,7 @@ class FeedReader:
                 batch = batch.filter(batch.start < self._complete[edge.key])
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
-                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), self._wire.changes(part))
 
     def _combined(self, edge: Edge, batch: ChangeBatch, place: str) -> list[Piece] | None:
         """Return the rows of an edge that are not late, combined; None if they have to be sent as they are."""
@@ -132,10 +138,12 @@ class FeedReader:
             values["source_place"] = source_place
         if self._shed:
             values["shed"] = self._shed
+        if self._work:
+            values["work"] = self._work
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
             values["unended"] = self._slides.counted(instants)
-        blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])
+        blob = self._wire.time(values, distinct(instants) if self._is_watched else instants[:0])
         for fragment, bucket in self._layout.places:
             yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)
 
@@ -147,11 +155,13 @@ class FeedReader:
     def _made(self, operator: str, made: dict[str, ChangeBatch]) -> ChangeBatch:
         if operator not in made:
             below = self._made(self._layout.plan.by_id[operator].inputs[0].operator, made)
+            started = perf_counter()
             try:
                 made[operator] = self._steps[operator](below)
             except UserFunctionFailed as failure:
                 failure.operator = operator
                 raise
+            self._work[operator] = [1, len(below), len(made[operator]), perf_counter() - started]
         return made[operator]
 
 

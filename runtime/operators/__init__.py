@@ -13,7 +13,7 @@ from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
 from runtime.operators.ledger import Ledger
 from runtime.operators.memory_limited_joins import EvictingJoin
 from runtime.operators.selective_joins import DualJoin, SelectiveJoin
-from runtime.operators.shedding import Drop, Hold, KeepWindows
+from runtime.operators.shedding import DropRows, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
 from runtime.operators.top_n import TopN
@@ -41,8 +41,8 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.IStream: IStream,
     op.DStream: DStream,
     op.RStream: RStream,
-    op.WindowDrop: Drop,
-    op.RandomDrop: Drop,
+    op.WindowDrop: DropRows,
+    op.RandomDrop: DropRows,
     op.KeepWindows: KeepWindows,
     op.Hold: Hold,
     op.Output: Output,

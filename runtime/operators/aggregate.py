@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from cql.bound import AggregateCall, EmptyRow
 from planner import operators as op
-from runtime.aggregates.calls import Call, Part
+from runtime.aggregates.calls import CallRows, CompiledCall
 from runtime.aggregates.extremes import ExtremeCall, extreme_call
-from runtime.aggregates.user import UserCall, user_call
+from runtime.aggregates.user import UserGroups, user_call
 from runtime.columns.batch import (
     BEGINNING,
     FOREVER,
@@ -44,7 +44,7 @@ ROWS = "rows"
 _COUNTING = ("count", "approx_count_distinct")
 
 
-class _Sum(Call):
+class _Sum(CompiledCall):
     """An aggregate that is a function of sums."""
 
     def __init__(self, at: int, call: AggregateCall, functions: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ class _Sum(Call):
         self._linear: LinearCall = linear_call(call)
         self._prefix = f"{at}."
 
-    def lanes(self, part: Part) -> Lanes:
+    def lanes(self, part: CallRows) -> Lanes:
         """Return what rows add to the sums of their groups."""
         return self.named(self._linear.lanes(part.arguments, len(part.slots)))
 
@@ -75,26 +75,26 @@ class _DistinctSum(_Sum):
         super().__init__(at, replace(call, function="count") if call.function in _COUNTING else call, functions)
         self.values = CountedRows([pa.int64(), *types], once)
 
-    def changes(self, part: Part, until: int) -> Part:
+    def changes(self, part: CallRows, until: int) -> CallRows:
         """Return the values that come to groups and leave them."""
         valid = valid_rows(part.arguments)
         part = part if valid is None else part.chosen(np.flatnonzero(valid))
         self.values.put(FIRST, (pa.array(part.slots), *part.arguments), part.start, part.end, part.weight)
         made = self.values.advance(until)
         slots, *arguments = made.columns
-        return Part(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
+        return CallRows(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
 
 
-class _Looking(Call):
+class _Looking(CompiledCall):
     """An aggregate that looks at the values of a group: an extreme, or one that a user wrote."""
 
     def __init__(self, call: AggregateCall, functions: Mapping[str, Any], final_ends: bool) -> None:
         super().__init__(call, functions)
-        self.values: ExtremeCall | UserCall = (
+        self.values: ExtremeCall | UserGroups = (
             user_call(call, functions[call.function]) if call.user_defined else extreme_call(call, final_ends)
         )
 
-    def result(self, part: Part, cells: Cells) -> pa.Array:
+    def result(self, part: CallRows, cells: Cells) -> pa.Array:
         """Take in rows and return the value after each cell."""
         count = len(part.slots)
         end = np.full(count, FOREVER) if part.end is None else part.end
@@ -164,7 +164,7 @@ class Aggregate(Operator):
             return empty_batch(self.types, self.until)
         return self._changes(sums, results)
 
-    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[Part]) -> None:
+    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[CallRows]) -> None:
         """Note what the rows of a batch add to the sums of their groups, and when."""
         together: Lanes = {ROWS: np.ones(len(batch), np.int64)}
         for call, part in zip(self._calls, parts, strict=True):
@@ -193,7 +193,7 @@ class Aggregate(Operator):
             if isinstance(call, _Sum):
                 together |= call.named({name: np.asarray(lane).astype(np.int64) for name, lane in found.items()})
             else:
-                part = Part(slots, tuple(found[str(at)] for at in range(len(found))), start, end, None)
+                part = CallRows(slots, tuple(found[str(at)] for at in range(len(found))), start, end, None)
                 call.result(part, Cells(nothing, nothing, self.until))
         self._groups.put(slots, together, start, end, None)
 
@@ -253,7 +253,7 @@ class Aggregate(Operator):
     def _forget_groups(self) -> None:
         unused = self._groups.sweep_unused((ROWS,)) if self.node.keys else np.empty(0, np.int64)
         for call in self._calls:
-            if isinstance(call, _Looking) and isinstance(call.values, UserCall):
+            if isinstance(call, _Looking) and isinstance(call.values, UserGroups):
                 call.values.forget(unused)
 
     def delta(self) -> dict[str, Delta]:

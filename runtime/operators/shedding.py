@@ -53,7 +53,7 @@ def _chosen(units: op.Units, schedule: Schedule, columns: Columns, instants: Int
     return (codes >> np.uint64(11)).astype(np.float64) / 2.0**53 >= fractions
 
 
-class Drop(Operator):
+class DropRows(Operator):
     """Passes the rows that a kept unit needs, or a share of all rows."""
 
     node: op.WindowDrop | op.RandomDrop

@@ -39,7 +39,7 @@ from runtime.columns.batch import ChangeBatch
 from runtime.connectors.batch_sinks import FolderSink, MemorySink, Sink, SinkProgress
 from runtime.connectors.claims import Held, Owner, lock, this_process
 from runtime.connectors.connector import SinkSettings
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback, called, changes_table
 from runtime.connectors.result_files import sync, writing
 from runtime.connectors.results import Result, ResultColumn
@@ -101,7 +101,7 @@ class Delivery:
         self._sinks: dict[str, Sink] = {}
         self._targets: dict[str, Target] = {}
         try:
-            self._record = Record(None if checkpoint is None else checkpoint / _RECORD)
+            self._record = DeliveryRecord(None if checkpoint is None else checkpoint / _RECORD)
             self.change(targets)
         except BaseException:
             self._unlock()
@@ -152,7 +152,7 @@ class Delivery:
         return Owner(query, folder, self._record.id)
 
     @property
-    def results(self) -> dict[str, Kept]:
+    def results(self) -> dict[str, KeptResults]:
         """The results that are kept in memory, by query."""
         return {name: sink.kept for name, sink in self._sinks.items() if isinstance(sink, MemorySink)}
 
@@ -289,7 +289,7 @@ def _check_apart(targets: Sequence[Target]) -> None:
 
 
 @dataclass(slots=True)
-class Record:
+class DeliveryRecord:
     """The progress of all queries of a network, in a file that changes as a whole; None: it is not kept."""
 
     path: Path | None

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cql.catalog import QueryDef
 from cql.errors import Code, fail
 from runtime.connectors.batch_sinks import FolderSink, SinkProgress
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.parquet import ParquetOptions
 from runtime.connectors.result_files import parquet_schema, writing
 from runtime.connectors.results import Result
@@ -37,7 +37,7 @@ class Handing:
         with writing(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
 
-    def connect(self, kept: Kept) -> None:
+    def connect(self, kept: KeptResults) -> None:
         """Write all changes of a query, those that it has had and those that it will have; raises if some are gone."""
         sink = FolderSink(self._result, ParquetOptions(path=str(self._folder)))
         sink.resume(SinkProgress(sink.name))

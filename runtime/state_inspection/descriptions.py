@@ -19,7 +19,7 @@ from planner.plan import Plan
 from planner.state import Synopsis
 from planner.text import aggregate_text, expression_text
 from runtime.aggregates.extremes import EXTREMES, extreme_call
-from runtime.network.layout import Layout, types_of
+from runtime.network.layout import NetworkLayout, types_of
 from runtime.operators.top_n_state import Firsts
 
 Decode = Callable[[Sequence[pa.Array]], Sequence[pa.Array]]
@@ -62,7 +62,7 @@ class Meaning:
     decode: Decode | None = None
 
 
-def meaning_of(layout: Layout | None, holding: str) -> Meaning:
+def meaning_of(layout: NetworkLayout | None, holding: str) -> Meaning:
     """Return what is known of some state."""
     kind = _kind(holding)
     if layout is None:
@@ -97,7 +97,7 @@ def _users(plan: Plan, operators: Iterable[str]) -> tuple[str, ...]:
 # Stores, rows that wait, rows on hold
 
 
-def _store(layout: Layout, rest: str) -> Meaning | None:
+def _store(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     store = next((each for each in plan.stores if each.id == f"store/{rest}"), None)
     if store is None:
@@ -108,7 +108,7 @@ def _store(layout: Layout, rest: str) -> Meaning | None:
     return Meaning(store.kind, what, _users(plan, readers), tuple(op.output_names(producer)))
 
 
-def _waiting(layout: Layout, edge: str) -> Meaning | None:
+def _waiting(layout: NetworkLayout, edge: str) -> Meaning | None:
     plan = layout.plan
     producer = plan.by_id.get(edge.partition("/")[0])
     readers = [each.id for each in plan.operators if any(layout.input_key(each, port) == edge for port in each.inputs)]
@@ -118,7 +118,7 @@ def _waiting(layout: Layout, edge: str) -> Meaning | None:
     return Meaning("waiting", what, _users(plan, readers), tuple(op.output_names(producer)))
 
 
-def _held(layout: Layout, rest: str) -> Meaning | None:
+def _held(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     kind, _, owner = rest.partition("/")
     if kind == "result":
@@ -137,7 +137,7 @@ def _held(layout: Layout, rest: str) -> Meaning | None:
 # Operators
 
 
-def _operator(layout: Layout, rest: str) -> Meaning | None:
+def _operator(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     name, _, piece = rest.partition("/")
     operator = plan.by_id.get(name)
