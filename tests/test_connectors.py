@@ -21,10 +21,10 @@ from cql.catalog import RelationDef, StreamDef
 from cql.errors import Code
 from cql.secrets import is_secret, secret_places
 from runtime.connectors import logged_files, rate, registry, sources
-from runtime.connectors.connector import Arrival, Connector, Position, Reader, ReadSettings, Source
-from runtime.connectors.format_options import Count, FormatOptions, Option
+from runtime.connectors.connector import Arrival, Connector, Position, ReadSettings, RowReader, RowSource
+from runtime.connectors.format_options import Count, FormatOptions, OptionNote
 from runtime.connectors.registry import CONNECTORS, canonical, connector
-from runtime.connectors.spark import Spark
+from runtime.connectors.spark import SparkConnector
 from tests.formats_page import formats_page
 
 Rows = list[tuple[Any, ...]]
@@ -46,7 +46,7 @@ def table(statement: str) -> Table:
     return catalog.as_read(found.name)
 
 
-def opened(definition: Table, **settings: Any) -> Source:
+def opened(definition: Table, **settings: Any) -> RowSource:
     return sources.source_of(definition, ReadSettings(**settings))
 
 
@@ -54,7 +54,7 @@ def rows_of(arrival: Arrival) -> Rows:
     return list(zip(*(column.to_pylist() for column in arrival.rows.columns), strict=True))
 
 
-def there(reader: Reader) -> list[Arrival]:
+def there(reader: RowReader) -> list[Arrival]:
     """Return what is there now."""
     return list(iter(reader.poll, None))
 
@@ -173,7 +173,7 @@ def test_how_far_rows_may_be_ahead_goes_on_at_a_position(tmp_path: Path) -> None
     assert arrivals[1].position["newest"] == 50
 
 
-def failed(source: Source) -> None:
+def failed(source: RowSource) -> None:
     """Read until a row is bad, and say so to the source."""
     with pytest.raises(CqlError):
         there(source.read(source.start()))
@@ -348,7 +348,7 @@ def lines(server: socket.socket, columns: str = "value STRING", more: str = "") 
     return table(text)
 
 
-def next_one(reader: Reader) -> Arrival:
+def next_one(reader: RowReader) -> Arrival:
     """Return what comes next, which is on its way."""
     limit = time.monotonic() + 20
     while time.monotonic() < limit:
@@ -441,7 +441,7 @@ def test_known_formats_are_known_in_any_case_and_others_are_those_of_spark() -> 
         "kafka",
         "My.Source",
     ]
-    assert isinstance(connector("kafka"), Spark) and not connector("kafka").is_bounded
+    assert isinstance(connector("kafka"), SparkConnector) and not connector("kafka").is_bounded
     assert connector("orc").is_bounded and connector("orc").is_in_files
 
 
@@ -462,7 +462,7 @@ def test_what_only_spark_reads_names_the_way_out() -> None:
 
 class VaultOptions(FormatOptions):
     format = "vault"
-    pin: Annotated[Count, Option("opens it", is_secret=True)]
+    pin: Annotated[Count, OptionNote("opens it", is_secret=True)]
 
 
 class Vault(Connector):

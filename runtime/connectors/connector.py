@@ -2,7 +2,7 @@
 
 A connector says what it is called, which options it has (`format_options.py`), what completion and documents tell of
 it, how the columns of a source are inferred, whether a source has an end, and whether it can be read again. It opens
-a `Source`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
+a `RowSource`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
 
 A source gives its rows in one order, and every place in that order has a *position*: a small value that goes to JSON
 and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless
@@ -74,7 +74,7 @@ class ReadSettings:
     """Where the source remembers what it needs to find the same rows again; None: nothing outlives this process."""
 
 
-class Reader(ABC):
+class RowReader(ABC):
     """Reads on from a position; used by one thread."""
 
     notes: Sequence[str] = ()
@@ -97,7 +97,7 @@ class Reader(ABC):
         """Let go what is open; called once or several times."""
 
 
-class Source(ABC):
+class RowSource(ABC):
     """The rows of one table in their order."""
 
     is_bounded: bool
@@ -110,7 +110,7 @@ class Source(ABC):
         """Return the position before all rows, for a run from its beginning; it may hold when that was."""
 
     @abstractmethod
-    def read(self, position: Position, given_out: Position | None = None) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
         """Return a reader of what comes after a position: the first one, or one that an arrival had.
 
         What comes before the position counts as settled. What comes before `given_out` has been given to somebody who
@@ -190,7 +190,7 @@ class Connector(ABC):
             hint="list the columns: name (column TYPE, ..)",
         )
 
-    def source(self, table: Table, settings: ReadSettings) -> Source:
+    def source(self, table: Table, settings: ReadSettings) -> RowSource:
         """Open the source of a table; raises if its options or columns do not go together, or it is not there."""
         raise NotImplementedError(f"{self.name} has no sources that the engine reads")
 

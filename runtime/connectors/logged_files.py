@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from runtime.connectors.connector import Arrival, Position, Reader, ReadSettings, Source, Table
+from runtime.connectors.connector import Arrival, Position, ReadSettings, RowReader, RowSource, Table
 from runtime.connectors.file_log import FileLog, SourceFile
 from runtime.connectors.intake import SourceRows, no_rows
 from runtime.connectors.sources import FileSource, SourceReader
@@ -23,7 +23,7 @@ _SHARE = 10
 """How many times as long as a look takes no other is taken."""
 
 
-class LoggedFiles(Source):
+class LoggedFiles(RowSource):
     """The files of a table, those that are there, or also those that come later."""
 
     def __init__(self, table: Table, settings: ReadSettings) -> None:
@@ -39,7 +39,7 @@ class LoggedFiles(Source):
         """Return the position before the first file."""
         return {"file": 0, "rows": 0}
 
-    def read(self, position: Position, given_out: Position | None = None) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
         """Return the rows after a position; raises if a file that was given out is not what it was."""
         self.settle(position)
         self._begun = max(self._settled, _first_untouched(given_out or position))
@@ -80,7 +80,7 @@ def _first_untouched(position: Position) -> int:
     return number + bool(position["rows"])
 
 
-class _LoggedReader(Reader):
+class _LoggedReader(RowReader):
     def __init__(self, source: LoggedFiles, position: Position, notes: list[str]) -> None:
         self.notes = notes
         self._source = source
