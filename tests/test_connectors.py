@@ -21,10 +21,10 @@ from cql.catalog import RelationDef, StreamDef
 from cql.errors import Code
 from cql.secrets import is_secret, secret_places
 from runtime.connectors import logged_files, rate, registry, sources
-from runtime.connectors.connector import Arrival, Connector, Position, Reader, ReadSettings, Source
-from runtime.connectors.format_options import Count, FormatOptions, Option
+from runtime.connectors.connector import Arrival, Connector, Position, ReadSettings, RowReader, RowSource
+from runtime.connectors.format_options import Count, FormatOptions, OptionNote
 from runtime.connectors.registry import CONNECTORS, canonical, connector
-from runtime.connectors.spark import Spark
+from runtime.connectors.spark import SparkConnector
 from tests.formats_page import formats_page
 
 SourceRows = list[tuple[Any, ...]]
@@ -46,16 +46,15 @@ def table(statement: str) -> Table:
     return catalog.as_read(found.name)
 
 
-def opened(definition: Table, **settings: Any) -> Source:
-    assert definition.source is not None
-    return connector(definition.source.format).source(definition, ReadSettings(**settings))
+def opened(definition: Table, **settings: Any) -> RowSource:
+    return sources.source_of(definition, ReadSettings(**settings))
 
 
 def rows_of(arrival: Arrival) -> SourceRows:
     return list(zip(*(column.to_pylist() for column in arrival.rows.columns), strict=True))
 
 
-def there(reader: Reader) -> list[Arrival]:
+def there(reader: RowReader) -> list[Arrival]:
     """Return what is there now."""
     return list(iter(reader.poll, None))
 
@@ -174,7 +173,7 @@ def test_how_far_rows_may_be_ahead_goes_on_at_a_position(tmp_path: Path) -> None
     assert arrivals[1].position["newest"] == 50
 
 
-def failed(source: Source) -> None:
+def failed(source: RowSource) -> None:
     """Read until a row is bad, and say so to the source."""
     with pytest.raises(CqlError):
         there(source.read(source.start()))
@@ -207,6 +206,20 @@ def test_a_file_of_which_rows_were_committed_may_not_change(tmp_path: Path) -> N
     write("b", "1,1")
     again = opened(definition, folder=tmp_path / "log").read(half)
     assert refusal(lambda: there(again))[0] is Code.CHANGED_SOURCE
+
+
+def test_what_was_given_out_has_to_be_the_same(tmp_path: Path) -> None:
+    write("a", "1,1", "2,2")
+    write("b", "3,3")
+    definition = table(FILES.format("csv"))
+    source = opened(definition, folder=tmp_path / "log")
+    arrivals = there(source.read(source.start()))
+    write("a", "5,5")
+    given = kept(arrivals[0].position)
+    again = opened(definition, folder=tmp_path / "log")
+    assert refusal(lambda: again.read(again.start(), given))[0] is Code.CHANGED_SOURCE
+    anew = opened(definition, folder=tmp_path / "log")
+    assert [row[0] for row in all_rows(there(anew.read(anew.start())))] == [5, 3], "nobody was given anything"
 
 
 def test_files_without_a_folder_remember_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +348,7 @@ def lines(server: socket.socket, columns: str = "value STRING", more: str = "") 
     return table(text)
 
 
-def next_one(reader: Reader) -> Arrival:
+def next_one(reader: RowReader) -> Arrival:
     """Return what comes next, which is on its way."""
     limit = time.monotonic() + 20
     while time.monotonic() < limit:
@@ -428,7 +441,7 @@ def test_known_formats_are_known_in_any_case_and_others_are_those_of_spark() -> 
         "kafka",
         "My.Source",
     ]
-    assert isinstance(connector("kafka"), Spark) and not connector("kafka").is_bounded
+    assert isinstance(connector("kafka"), SparkConnector) and not connector("kafka").is_bounded
     assert connector("orc").is_bounded and connector("orc").is_in_files
 
 
@@ -437,9 +450,19 @@ def test_what_the_local_host_does_not_read_yet_is_refused() -> None:
     assert (code, message) == (Code.NOT_AVAILABLE, "the local engine does not read the format rate")
 
 
+def test_what_only_spark_reads_names_the_way_out() -> None:
+    with pytest.raises(CqlError) as caught:
+        opened(table("CREATE RELATION r (value STRING) FROM kafka OPTIONS (topic 't')"))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == "the local engine does not read the format kafka"
+    assert (
+        diagnostic.hint == "it reads csv, json, parquet, rate, socket or stream; Spark may read others: --engine spark"
+    )
+
+
 class VaultOptions(FormatOptions):
     format = "vault"
-    pin: Annotated[Count, Option("opens it", is_secret=True)]
+    pin: Annotated[Count, OptionNote("opens it", is_secret=True)]
 
 
 class Vault(Connector):
@@ -498,3 +521,16 @@ def test_the_language_has_the_formats_of_the_registry() -> None:
     needed = {cell[0].strip("`"): re.findall(r"`(\w+)`", cell[2]) for cell in cells}
     expected = {each.name: each.needed_options("read") for each in registry.sources()}
     assert needed == {**expected, "kafka": [], "any other name": []}
+
+
+def test_running_queries_has_the_options_of_csv() -> None:
+    page = (DOCS / "running.md").read_text().partition("### csv\n")[2].partition("\n###")[0]
+    rows = re.findall(r"^\| `(\w+)`(?:, or `(\w+)`)? \| (`?)(.+?)\3 \|", page, re.MULTILINE)
+    found = {first: ([first, *filter(None, [also])], default) for first, also, _, default in rows}
+    assert len(found) > 5
+    for option in connector("csv").options.described("read"):
+        if option.name in found:
+            names, default = found.pop(option.name)
+            shown = str(option.default).lower() if option.default is False else str(option.default or "nothing")
+            assert (names, default) == ([*option.names], shown)
+    assert not found, "csv has no such options"

@@ -20,8 +20,8 @@ __all__ = ["FileSource", "SourceReader", "SourceRows", "Writer", "open_sink", "o
 
 _HOMES = {
     "FileSource": "sources",
-    "SourceReader": "sources",
     "SourceRows": "intake",
+    "SourceReader": "sources",
     "Writer": "results",
     "open_sink": "sinks",
     "open_source": "sources",

@@ -2,13 +2,13 @@
 
 A connector says what it is called, which options it has (`format_options.py`), what completion and documents tell of
 it, how the columns of a source are inferred, whether a source has an end, and whether it can be read again. It opens
-a `Source`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
+a `RowSource`. `registry.py` knows all connectors; hosts, shell, binder and documents ask it and know no format by name.
 
 A source gives its rows in one order, and every place in that order has a *position*: a small value that goes to JSON
 and back, and stands in the checkpoint of a host. What comes after a position is the same whenever it is read, unless
 the source says that it is not replayable. A host that keeps the position of what it has committed goes on from there.
 
-    source = connector.source(table, ReadSettings(folder=checkpoint / "sources" / name))
+    source = source_of(table, ReadSettings(folder=checkpoint / "sources" / name))    # of sources.py
     reader = source.read(kept if kept is not None else source.start())
     while not reader.has_ended:
         arrival = reader.poll()         # None: there is nothing now
@@ -74,7 +74,7 @@ class ReadSettings:
     """Where the source remembers what it needs to find the same rows again; None: nothing outlives this process."""
 
 
-class Reader(ABC):
+class RowReader(ABC):
     """Reads on from a position; used by one thread."""
 
     notes: Sequence[str] = ()
@@ -97,7 +97,7 @@ class Reader(ABC):
         """Let go what is open; called once or several times."""
 
 
-class Source(ABC):
+class RowSource(ABC):
     """The rows of one table in their order."""
 
     is_bounded: bool
@@ -110,10 +110,11 @@ class Source(ABC):
         """Return the position before all rows, for a run from its beginning; it may hold when that was."""
 
     @abstractmethod
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
         """Return a reader of what comes after a position: the first one, or one that an arrival had.
 
-        What comes before the position counts as settled. Called once for each run; raises if the source cannot be read.
+        What comes before the position counts as settled. What comes before `given_out` has been given to somebody who
+        gets it again, so it has to be what it was. Called once for each run; raises if the source cannot be read.
         """
 
     def settle(self, position: Position) -> None:  # noqa: B027, not all remember anything
@@ -189,7 +190,7 @@ class Connector(ABC):
             hint="list the columns: name (column TYPE, ..)",
         )
 
-    def source(self, table: Table, settings: ReadSettings) -> Source:
+    def source(self, table: Table, settings: ReadSettings) -> RowSource:
         """Open the source of a table; raises if its options or columns do not go together, or it is not there."""
         raise NotImplementedError(f"{self.name} has no sources that the engine reads")
 

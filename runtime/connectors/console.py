@@ -18,7 +18,7 @@ class ConsoleOptions(FormatOptions):
     format = "console"
 
 
-class Console(Connector):
+class ConsoleConnector(Connector):
     """Standard output."""
 
     name = "console"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from runtime.connectors.file_connector import FileConnector, FileReader
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_options import SPARK_FILES, SPARK_TEXTS, Encoding, FolderOptions
-from runtime.connectors.format_options import BOTH, Character, Option, Truth
+from runtime.connectors.format_options import BOTH, Character, OptionNote, Truth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,18 +22,19 @@ class CsvOptions(FolderOptions):
 
     format = "csv"
     header: Annotated[
-        Truth, Option("`true`: the first line of every file holds names and is passed over", uses=BOTH)
+        Truth, OptionNote("`true`: the first line of every file holds names and is passed over", uses=BOTH)
     ] = False
     sep: Annotated[
-        Character, Option("what stands between fields, one character; a tab is `\\t`", also=("delimiter",), uses=BOTH)
+        Character,
+        OptionNote("what stands between fields, one character; a tab is `\\t`", also=("delimiter",), uses=BOTH),
     ] = ","
-    quote: Annotated[Character, Option("what stands around fields that hold separators")] = '"'
-    escape: Annotated[Character, Option("what stands before a quote that belongs to a field")] = "\\"
-    null_value: Annotated[str, Option("the text that stands for NULL", name="nullValue", uses=BOTH)] = ""
-    encoding: Annotated[Encoding, Option("nothing else is read", also=("charset",))] = "UTF-8"
+    quote: Annotated[Character, OptionNote("what stands around fields that hold separators")] = '"'
+    escape: Annotated[Character, OptionNote("what stands before a quote that belongs to a field")] = "\\"
+    null_value: Annotated[str, OptionNote("the text that stands for NULL", name="nullValue", uses=BOTH)] = ""
+    encoding: Annotated[Encoding, OptionNote("nothing else is read", also=("charset",))] = "UTF-8"
 
 
-class Csv(FileConnector[CsvOptions]):
+class CsvConnector(FileConnector[CsvOptions]):
     """Text files with separators."""
 
     name = "csv"
@@ -64,7 +65,7 @@ class Csv(FileConnector[CsvOptions]):
     )
     inference_hint: ClassVar[str] = "if something else than a comma separates its columns, say so: sep ';'"
 
-    def reader(self, layout: RowLayout, options: CsvOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: CsvOptions) -> FileFormatReader:
         """Return what reads files of csv."""
         from runtime.connectors.text_files import CsvReader
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from cql.catalog import ColumnModel
 from cql.source import Span
-from runtime.connectors.connector import Connector, ReadSettings, SinkSettings, Source, Table
+from runtime.connectors.connector import Connector, ReadSettings, RowSource, SinkSettings, Table
 from runtime.connectors.file_options import FileOptions
 from runtime.connectors.format_options import FormatOptions
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OptionsT = TypeVar("OptionsT", bound=FileOptions)
 
 
-class FileReader(Protocol):
+class FileFormatReader(Protocol):
     """Reads single files."""
 
     def read(self, path: Path) -> Iterator[FileChunk]:
@@ -49,7 +49,7 @@ class FileConnector(Connector, Generic[OptionsT]):
     """What to try if no columns can be read from a file."""
 
     @abstractmethod
-    def reader(self, layout: RowLayout, options: OptionsT) -> FileReader:
+    def reader(self, layout: RowLayout, options: OptionsT) -> FileFormatReader:
         """Return what reads files that are laid out like this; raises if it cannot."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class FileConnector(Connector, Generic[OptionsT]):
 
         return file_columns(self, given, place)
 
-    def source(self, table: Table, settings: ReadSettings) -> Source:
+    def source(self, table: Table, settings: ReadSettings) -> RowSource:
         """Open the files of a table."""
         from runtime.connectors.logged_files import LoggedFiles
 

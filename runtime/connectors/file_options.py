@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from runtime.connectors.format_options import BOTH, FormatOptions, Option, Truth
+from runtime.connectors.format_options import BOTH, FormatOptions, OptionNote, Truth
 from runtime.connectors.paths import Place, is_remote
 
 PACE = frozenset({"maxFilesPerTrigger", "maxBytesPerTrigger"})
@@ -68,7 +68,9 @@ class FileOptions(FormatOptions):
     path: Annotated[
         str,
         BeforeValidator(_local),
-        Option("a file, a folder or a glob, relative to the working directory; of a sink, where it writes", uses=BOTH),
+        OptionNote(
+            "a file, a folder or a glob, relative to the working directory; of a sink, where it writes", uses=BOTH
+        ),
     ]
 
     def place(self) -> Place:
@@ -80,10 +82,10 @@ class FolderOptions(FileOptions):
     """Files in folders."""
 
     path_glob_filter: Annotated[
-        str, Option("of the files in a folder, those whose names match", name="pathGlobFilter")
+        str, OptionNote("of the files in a folder, those whose names match", name="pathGlobFilter")
     ] = "*"
     recursive_file_lookup: Annotated[
-        Truth, Option("`true`: folders in a folder are looked into", name="recursiveFileLookup")
+        Truth, OptionNote("`true`: folders in a folder are looked into", name="recursiveFileLookup")
     ] = False
 
     def place(self) -> Place:

@@ -5,7 +5,7 @@ say what an option takes. Completion, documents and the masks of secrets read th
 
 >>> class Options(FormatOptions):
 ...     format = "csv"
-...     sep: Annotated[Character, Option("between fields", also=("delimiter",))] = ","
+...     sep: Annotated[Character, OptionNote("between fields", also=("delimiter",))] = ","
 >>> Options.of({"DELIMITER": ";", "unheard": "of"}).sep
 ';'
 """
@@ -27,7 +27,7 @@ BOTH: tuple[Use, ...] = ("read", "write")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class OptionNote:
     """What there is to say of an option beside its type and default."""
 
     meaning: str
@@ -46,7 +46,7 @@ class OptionField:
     """An option of a format: its description, and the field that holds it."""
 
     field: str
-    option: Option
+    option: OptionNote
     default: Any
     is_required: bool
 
@@ -72,7 +72,7 @@ class FormatOptions(BaseModel):
     def described(cls, use: Use | None = None) -> Iterator[OptionField]:
         """Yield the options, of sources or sinks only if that is asked for."""
         for field, info in cls.model_fields.items():
-            (option,) = (each for each in info.metadata if isinstance(each, Option))
+            (option,) = (each for each in info.metadata if isinstance(each, OptionNote))
             if use is None or use in option.uses:
                 default = None if info.is_required() else info.default
                 yield OptionField(field, option, default, info.is_required())

@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from runtime.connectors.file_connector import FileConnector, FileReader
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_options import SPARK_FILES, SPARK_TEXTS, Encoding, FolderOptions
-from runtime.connectors.format_options import Option
+from runtime.connectors.format_options import OptionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,10 +25,10 @@ class JsonOptions(FolderOptions):
     """How texts are written."""
 
     format = "json"
-    encoding: Annotated[Encoding, Option("nothing else is read", also=("charset",))] = "UTF-8"
+    encoding: Annotated[Encoding, OptionNote("nothing else is read", also=("charset",))] = "UTF-8"
 
 
-class Json(FileConnector[JsonOptions]):
+class JsonConnector(FileConnector[JsonOptions]):
     """Files with an object on each line."""
 
     name = "json"
@@ -55,7 +55,7 @@ class Json(FileConnector[JsonOptions]):
         )
     )
 
-    def reader(self, layout: RowLayout, options: JsonOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: JsonOptions) -> FileFormatReader:
         """Return what reads files of JSON."""
         from runtime.connectors.json_files import JsonReader
 

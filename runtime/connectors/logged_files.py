@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from runtime.connectors.connector import Arrival, Position, Reader, ReadSettings, Source, Table
+from runtime.connectors.connector import Arrival, Position, ReadSettings, RowReader, RowSource, Table
 from runtime.connectors.file_log import FileLog, SourceFile
 from runtime.connectors.intake import SourceRows, no_rows
 from runtime.connectors.sources import FileSource, SourceReader
@@ -23,7 +23,7 @@ _SHARE = 10
 """How many times as long as a look takes no other is taken."""
 
 
-class LoggedFiles(Source):
+class LoggedFiles(RowSource):
     """The files of a table, those that are there, or also those that come later."""
 
     def __init__(self, table: Table, settings: ReadSettings) -> None:
@@ -39,17 +39,17 @@ class LoggedFiles(Source):
         """Return the position before the first file."""
         return {"file": 0, "rows": 0}
 
-    def read(self, position: Position) -> Reader:
-        """Return the rows after a position; raises if a file that is needed is not what it was."""
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
+        """Return the rows after a position; raises if a file that was given out is not what it was."""
         self.settle(position)
-        notes = self._log.open(self._settled, self._settled)
-        self._begun = self._settled
+        self._begun = max(self._settled, _first_untouched(given_out or position))
+        notes = self._log.open(self._settled, self._begun)
         return _LoggedReader(self, position, notes)
 
     def settle(self, position: Position) -> None:
         """Take the files before a position for done with; one of which rows are settled may not change any more."""
         self._log.settle(position["file"])
-        self._settled = position["file"] + bool(position["rows"])
+        self._settled = _first_untouched(position)
 
     def reject(self) -> None:
         """Note that the files that were begun, of which nothing is settled, may be corrected."""
@@ -74,7 +74,13 @@ class LoggedFiles(Source):
         return no_rows(self._files.table)
 
 
-class _LoggedReader(Reader):
+def _first_untouched(position: Position) -> int:
+    """Return the number of the first file of which nothing comes before a position."""
+    number: int = position["file"]
+    return number + bool(position["rows"])
+
+
+class _LoggedReader(RowReader):
     def __init__(self, source: LoggedFiles, position: Position, notes: list[str]) -> None:
         self.notes = notes
         self._source = source

@@ -18,7 +18,7 @@ class MemoryOptions(FormatOptions):
     format = "memory"
 
 
-class Memory(Connector):
+class MemoryConnector(Connector):
     """What programs look at (`keeping.py`)."""
 
     name = "memory"

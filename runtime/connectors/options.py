@@ -15,7 +15,7 @@ from runtime.connectors.file_connector import FileConnector
 from runtime.connectors.file_options import PASSED_OVER, FileOptions, is_utf8
 from runtime.connectors.format_options import FormatOptions, Use
 from runtime.connectors.paths import is_remote
-from runtime.connectors.registry import connector, read_by_engine, sinks
+from runtime.connectors.registry import connector, read_by_engine, sinks, sources
 
 _PASSED_OVER = {name.casefold() for name in PASSED_OVER | {"checkpointLocation"}}
 
@@ -24,11 +24,24 @@ def file_format(external: External) -> tuple[FileConnector[Any], FileOptions]:
     """Return the format and the options of a source that the engine reads to its end; raises if it does not."""
     found = connector(external.format)
     if not isinstance(found, FileConnector):
-        message = f"the local engine does not read the format {external.format}"
-        hint = f"it reads {one_of(sorted(read_by_engine()))}; Spark may read others: --engine spark"
-        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+        raise _not_read(external, read_by_engine())
     _check_names(found, external, "read")
     return found, found.options.of(external.options)
+
+
+def readable(external: External) -> Connector:
+    """Return the connector of a source, also of one without an end; raises if none but Spark reads it."""
+    found = connector(external.format)
+    if not found.reads:
+        raise _not_read(external, [each.name for each in sources()])
+    _check_names(found, external, "read")
+    return found
+
+
+def _not_read(external: External, read: list[str]) -> CqlError:
+    message = f"the local engine does not read the format {external.format}"
+    hint = f"it reads {one_of(sorted(read))}; Spark may read others: --engine spark"
+    return fail(Code.NOT_AVAILABLE, message, hint=hint)
 
 
 def sink_format(external: External) -> tuple[Connector, FormatOptions]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from runtime.connectors.file_connector import FileConnector, FileReader
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_options import SPARK_FILES, FolderOptions
-from runtime.connectors.format_options import Option, word
+from runtime.connectors.format_options import OptionNote, word
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,11 +26,11 @@ class ParquetOptions(FolderOptions):
     compression: Annotated[
         str,
         BeforeValidator(word("none", "snappy", "gzip", "zstd", "lz4")),
-        Option("none, snappy, gzip, zstd or lz4", uses=("write",)),
+        OptionNote("none, snappy, gzip, zstd or lz4", uses=("write",)),
     ] = "snappy"
 
 
-class Parquet(FileConnector[ParquetOptions]):
+class ParquetConnector(FileConnector[ParquetOptions]):
     """Parquet files."""
 
     name = "parquet"
@@ -41,7 +41,7 @@ class Parquet(FileConnector[ParquetOptions]):
     is_written_by_tasks = True
     spark_options = SPARK_FILES | {"mergeSchema", "datetimeRebaseMode", "int96RebaseMode"}
 
-    def reader(self, layout: RowLayout, options: ParquetOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: ParquetOptions) -> FileFormatReader:
         """Return what reads Parquet files."""
         from runtime.connectors.parquet_files import ParquetReader
 

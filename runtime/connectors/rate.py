@@ -19,8 +19,8 @@ from cql import types as t
 from cql.catalog import ColumnModel
 from cql.settings import OnBadRow
 from cql.source import Span
-from runtime.connectors.connector import Arrival, Connector, Position, Reader, ReadSettings, Source, Table
-from runtime.connectors.format_options import Count, FormatOptions, Option
+from runtime.connectors.connector import Arrival, Connector, Position, ReadSettings, RowReader, RowSource, Table
+from runtime.connectors.format_options import Count, FormatOptions, OptionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,12 +48,12 @@ class RateOptions(FormatOptions):
     """How many rows there are."""
 
     format = "rate"
-    rows_per_second: Annotated[Count, Option("how many rows each second has", name="rowsPerSecond")] = 1
+    rows_per_second: Annotated[Count, OptionNote("how many rows each second has", name="rowsPerSecond")] = 1
     ramp_up_time: Annotated[
-        int, BeforeValidator(_seconds), Option("how long the speed grows at the beginning", name="rampUpTime")
+        int, BeforeValidator(_seconds), OptionNote("how long the speed grows at the beginning", name="rampUpTime")
     ] = 0
     num_partitions: Annotated[
-        Count | None, Option("how many tasks make rows on Spark, if not one for each core", name="numPartitions")
+        Count | None, OptionNote("how many tasks make rows on Spark, if not one for each core", name="numPartitions")
     ] = None
 
     def rows_before(self, second: int) -> int:
@@ -72,7 +72,7 @@ class RateOptions(FormatOptions):
         return bisect_right(range(_LAST_SECOND), value, key=self.rows_before) - 1
 
 
-class Rate(Connector):
+class RateConnector(Connector):
     """Spark's generator."""
 
     name = "rate"
@@ -83,12 +83,12 @@ class Rate(Connector):
         """Return the columns that all sources of this format have."""
         return list(COLUMNS)
 
-    def source(self, table: Table, settings: ReadSettings) -> Source:
+    def source(self, table: Table, settings: ReadSettings) -> RowSource:
         """Return the rows of a generator."""
         return RateSource(table, settings)
 
 
-class RateSource(Source):
+class RateSource(RowSource):
     """The rows of a generator. A position is when it began, in milliseconds, and the value that is next."""
 
     is_bounded = False
@@ -105,12 +105,12 @@ class RateSource(Source):
         """Return the beginning of a generator that begins just now."""
         return {"start": time.time_ns() // 1_000_000, "value": 0}
 
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
         """Return the rows from a value on."""
         return _RateReader(self._options, self._columns, self._on_bad_row, position)
 
 
-class _RateReader(Reader):
+class _RateReader(RowReader):
     has_ended = False
 
     def __init__(self, options: RateOptions, columns: NamedColumns, on_bad_row: OnBadRow, position: Position) -> None:

@@ -9,17 +9,26 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.connectors.connector import Connector
-from runtime.connectors.console import Console
-from runtime.connectors.csv import Csv
-from runtime.connectors.json import Json
-from runtime.connectors.memory import Memory
-from runtime.connectors.parquet import Parquet
-from runtime.connectors.rate import Rate
-from runtime.connectors.socket import Socket
-from runtime.connectors.spark import KNOWN, Spark
-from runtime.connectors.stream import Stream
+from runtime.connectors.console import ConsoleConnector
+from runtime.connectors.csv import CsvConnector
+from runtime.connectors.json import JsonConnector
+from runtime.connectors.memory import MemoryConnector
+from runtime.connectors.parquet import ParquetConnector
+from runtime.connectors.rate import RateConnector
+from runtime.connectors.socket import SocketConnector
+from runtime.connectors.spark import KNOWN, SparkConnector
+from runtime.connectors.stream import StreamConnector
 
-CONNECTORS: tuple[Connector, ...] = (Csv(), Json(), Parquet(), Stream(), Rate(), Socket(), Memory(), Console())
+CONNECTORS: tuple[Connector, ...] = (
+    CsvConnector(),
+    JsonConnector(),
+    ParquetConnector(),
+    StreamConnector(),
+    RateConnector(),
+    SocketConnector(),
+    MemoryConnector(),
+    ConsoleConnector(),
+)
 """Those that are known here, in the order in which documents list them."""
 
 
@@ -29,7 +38,7 @@ def connector(format_name: str) -> Connector:
     >>> connector("csv").is_bounded, connector("kafka").is_only_on_spark
     (True, True)
     """
-    return next((each for each in CONNECTORS if each.name == format_name), None) or Spark(format_name)
+    return next((each for each in CONNECTORS if each.name == format_name), None) or SparkConnector(format_name)
 
 
 def canonical(word: str) -> str:

@@ -17,8 +17,8 @@ from cql import types as t
 from cql.catalog import ColumnModel
 from cql.errors import Code, CqlError, fail
 from cql.settings import OnBadRow
-from runtime.connectors.connector import Arrival, Connector, Position, Reader, ReadSettings, Source, Table
-from runtime.connectors.format_options import FormatOptions, Option, Truth
+from runtime.connectors.connector import Arrival, Connector, Position, ReadSettings, RowReader, RowSource, Table
+from runtime.connectors.format_options import FormatOptions, OptionNote, Truth
 
 if TYPE_CHECKING:
     from runtime.connectors.named_columns import NamedColumns
@@ -43,26 +43,26 @@ class SocketOptions(FormatOptions):
     """Where the lines come from."""
 
     format = "socket"
-    host: Annotated[str, Option("the machine to connect to")]
-    port: Annotated[int, BeforeValidator(_port), Option("the port to connect to")]
+    host: Annotated[str, OptionNote("the machine to connect to")]
+    port: Annotated[int, BeforeValidator(_port), OptionNote("the port to connect to")]
     include_timestamp: Annotated[
-        Truth, Option("`true`: a column `timestamp` says when each line came", name="includeTimestamp")
+        Truth, OptionNote("`true`: a column `timestamp` says when each line came", name="includeTimestamp")
     ] = False
 
 
-class Socket(Connector):
+class SocketConnector(Connector):
     """Lines from a port."""
 
     name = "socket"
     reads = "lines of text from a port: `value STRING`"
     options = SocketOptions
 
-    def source(self, table: Table, settings: ReadSettings) -> Source:
+    def source(self, table: Table, settings: ReadSettings) -> RowSource:
         """Return the lines of a connection; it is made when reading begins."""
         return SocketSource(table, settings)
 
 
-class SocketSource(Source):
+class SocketSource(RowSource):
     """The lines of a connection. A position counts them, for people: no line can be read twice."""
 
     is_bounded = False
@@ -81,7 +81,7 @@ class SocketSource(Source):
         """Return the position before the first line of a connection."""
         return {"lines": 0}
 
-    def read(self, position: Position) -> Reader:
+    def read(self, position: Position, given_out: Position | None = None) -> RowReader:
         """Connect, and return the lines that come from now on; raises if nobody listens."""
         return _SocketReader(_connected(self._options), self._columns, self._on_bad_row, position)
 
@@ -100,7 +100,7 @@ def _connected(options: SocketOptions) -> socket.socket:
     return connection
 
 
-class _SocketReader(Reader):
+class _SocketReader(RowReader):
     def __init__(
         self, connection: socket.socket, columns: NamedColumns, on_bad_row: OnBadRow, position: Position
     ) -> None:

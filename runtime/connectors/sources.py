@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cql.catalog import RelationDef, StreamDef
+from cql.catalog import External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
 from cql.settings import OnBadRow
-from runtime.connectors.file_connector import FileConnector, FileReader
+from runtime.connectors.connector import ReadSettings, RowSource
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_log import SourceFile
 from runtime.connectors.file_options import FileOptions
 from runtime.connectors.intake import FileChunk, Intake, SourceRows, layout_of
-from runtime.connectors.options import file_format
+from runtime.connectors.options import file_format, readable
 from runtime.connectors.paths import Place
 
 
@@ -51,7 +52,7 @@ class FileSource:
         """
         return SourceReader(files, self._reader(), Intake(layout_of(self.table), self.on_bad_row, newest), self.root)
 
-    def _reader(self) -> FileReader:
+    def _reader(self) -> FileFormatReader:
         layout, (connector, options) = layout_of(self.table), _format(self.table)
         if connector.finds_columns_by_name:
             layout.check_named(connector.name)
@@ -61,7 +62,7 @@ class FileSource:
 class SourceReader(Iterator[SourceRows]):
     """The rows of a table, some ten thousands at a time; `skipped` counts the bad ones that were left out."""
 
-    def __init__(self, files: Iterable[SourceFile], reader: FileReader, intake: Intake, root: str) -> None:
+    def __init__(self, files: Iterable[SourceFile], reader: FileFormatReader, intake: Intake, root: str) -> None:
         self._reader = reader
         self._intake = intake
         self._root = root
@@ -109,11 +110,20 @@ def open_source(table: StreamDef | RelationDef, on_bad_row: OnBadRow = "fail") -
     return source.rows(list(files))
 
 
-def _format(table: StreamDef | RelationDef) -> tuple[FileConnector[Any], FileOptions]:
+def source_of(table: StreamDef | RelationDef, settings: ReadSettings) -> RowSource:
+    """Return the source of a table, also one without an end; raises if none but Spark reads it."""
+    return readable(_external(table)).source(table, settings)
+
+
+def _external(table: StreamDef | RelationDef) -> External:
     if table.source is None:
         raise fail(
             Code.BAD_DEFINITION,
             f"nothing says where the rows of '{table.name}' come from",
             hint="add FROM csv OPTIONS (path '..') to its definition",
         )
-    return file_format(table.source)
+    return table.source
+
+
+def _format(table: StreamDef | RelationDef) -> tuple[FileConnector[Any], FileOptions]:
+    return file_format(_external(table))

@@ -18,7 +18,7 @@ _LOGS = frozenset({"kafka"})
 """Formats that keep what they have given."""
 
 
-class Spark(Connector):
+class SparkConnector(Connector):
     """A format of Spark, or a data source that is registered with it."""
 
     takes_any_option = True

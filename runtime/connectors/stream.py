@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.connectors.connector import SinkSettings
-from runtime.connectors.file_connector import FileConnector, FileReader
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_options import FileOptions
 from runtime.connectors.format_options import FormatOptions
 
@@ -26,7 +26,7 @@ class StreamOptions(FileOptions):
     format = "stream"
 
 
-class Stream(FileConnector[StreamOptions]):
+class StreamConnector(FileConnector[StreamOptions]):
     """STREAM's own files."""
 
     name = "stream"
@@ -34,7 +34,7 @@ class Stream(FileConnector[StreamOptions]):
     writes = "a file, a line `[instant]:+:value, value` for each change, doubles with six digits"
     options = StreamOptions
 
-    def reader(self, layout: RowLayout, options: StreamOptions) -> FileReader:
+    def reader(self, layout: RowLayout, options: StreamOptions) -> FileFormatReader:
         """Return what reads data files of STREAM."""
         from runtime.connectors.text_files import StreamReader
 
