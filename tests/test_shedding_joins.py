@@ -194,7 +194,7 @@ def in_buckets(
     joins = [each for each in network.cluster.layout.plan.operators if isinstance(each, op.EvictingJoin)]
     while network.step():
         for join in joins:
-            held = [each["held"][join.id][1] for each in network.counted if join.id in each["held"]]
+            held = [each.held[join.id][1] for each in network.reports if join.id in each.held]
             assert len(held) in (0, buckets) and sum(held) <= join.memory
     changes = network.finish()["q"].changes
     return Counter({(instant, row, n > 0): abs(n) for instant, rows in changes.items() for row, n in rows.items()})
