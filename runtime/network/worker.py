@@ -237,6 +237,7 @@ class Worker:
         self.read_late[name] += values["late"]
         if "first" not in values:
             return
+        source.is_resumed = False
         if source.is_idle:
             source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
         source.first = values["first"] if source.first is None else min(source.first, values["first"])
@@ -249,6 +250,7 @@ class Worker:
         """Take in a control message."""
         for table, instant in message.get("heartbeats", {}).items():
             for source in self._times(table):
+                source.is_resumed &= instant <= source.until
                 source.until = max(source.until, instant)
         for table in message.get("idle", ()):
             for source in self._times(table):
@@ -265,7 +267,7 @@ class Worker:
         passed = {name: self.clock.passed(name) for name in names if self.clock.sources[name].has_ended}
         for name, instant in passed.items():
             source = self.clock.sources[name]
-            source.until, source.has_ended = max(source.until, instant), False
+            source.until, source.has_ended, source.is_resumed = max(source.until, instant), False, True
 
     def _times(self, table: str) -> list[SourceTime]:
         """Return what is known of a table; nothing if it is not read any more."""

@@ -31,6 +31,8 @@ class SourceTime:
     first: int | None = None
     last: int | None = None
     has_ended: bool = False
+    is_resumed: bool = False
+    """Whether it goes on after its end, and nothing has come since: its queries are still at their last instants."""
     is_idle: bool = False
     group: int = 0
     is_watched: bool = False
@@ -208,7 +210,15 @@ class SourceClock:
     def position(self) -> dict[str, list[Any]]:
         """Return what is known of each source, without the instants that are remembered."""
         return {
-            name: [each.until, each.first, each.last, each.has_ended, each.is_idle, each.unended.position]
+            name: [
+                each.until,
+                each.first,
+                each.last,
+                each.has_ended,
+                each.is_resumed,
+                each.is_idle,
+                each.unended.position,
+            ]
             for name, each in self.sources.items()
         }
 
@@ -216,13 +226,14 @@ class SourceClock:
         """Go on from what was known before of the sources that are still there."""
         for name in self.sources.keys() & position.keys():
             source = self.sources[name]
-            source.until, source.first, source.last, source.has_ended, source.is_idle, unended = position[name]
+            source.until, source.first, source.last, *flags, unended = position[name]
+            source.has_ended, source.is_resumed, source.is_idle = flags
             source.unended.note(unended)
 
     def last_instant(self, query: str) -> int:
         """Return the last instant of a query, FOREVER while that is not known."""
         own = [self.sources[name] for name in self.queries[query].sources if self.sources[name].is_timed]
-        if not all(each.has_ended for each in own):
+        if not all(each.has_ended or each.is_resumed for each in own):
             return FOREVER
         lasts = [each.last for each in own if each.last is not None]
         return self._final(lasts, self.queries[query].slides) if lasts else BEGINNING if own else 0
