@@ -16,6 +16,7 @@ from typing import Any
 from cql import bound
 from cql.ast import RelToStreamKind, SetKind
 from cql.bound import ColumnRef, Expr, Rel
+from cql.bound.text import aggregate_text, expression_text
 from cql.intervals import TimeDomain
 from planner import operators as op
 from planner.expressions import columns, shifted
@@ -33,7 +34,6 @@ from planner.partitioning import (
     runs_in_one_bucket,
     split_demand,
 )
-from planner.text import aggregate_text, expression_text
 
 NOT_SPREAD = "the network that it was added to has too few stages to spread it"
 

@@ -568,7 +568,7 @@ def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
     """Return the queries that can share an executor: those whose sources are on one clock, or on none."""
     found: dict[TimeDomain | None, list[QueryPlan]] = {}
     for query in queries:
-        times = (each.time for each in query.operators if isinstance(each, op.Source))
+        times = (each.time for each in query.sources)
         found.setdefault(next((time for time in times if time is not None), None), []).append(query)
     return list(found.values())
 

@@ -9,7 +9,7 @@ far all sources are, without asking anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,19 +18,16 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
-from runtime.expressions import compile_predicate
 from runtime.network.layout import Edge, Layout, Router
 from runtime.network.messages import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
 from runtime.network.partial_aggregates import combiners
-from runtime.operators.base import evaluate_all
+from runtime.operators.registry import Step, make_step
 from runtime.operators.shedding import rows_passed
 from runtime.time.clock import clock_of
 from runtime.time.unended_windows import Unended
 from runtime.user_errors import UserFunctionFailed
 from shedding.insert_drops import schedules_of
 from shedding.schedule import Schedule
-
-Step = Callable[[ChangeBatch], ChangeBatch]
 
 
 class FeedReader:
@@ -53,9 +50,9 @@ class FeedReader:
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
         for operator in layout.plan.operators:
-            if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
-                self._steps[operator.id] = step(operator, functions)
-            elif isinstance(operator, op.WindowDrop | op.RandomDrop):
+            if operator.placement == "source" and operator.is_row_by_row:
+                self._steps[operator.id] = make_step(operator, functions)
+            elif isinstance(operator, op.Drop):
                 self._steps[operator.id] = partial(self._drop, operator)
 
     def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
@@ -72,7 +69,7 @@ class FeedReader:
         """How much earlier than the latest row before it a row of the source may be."""
         return self._layout.delays.get(self._sources[0], 0)
 
-    def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
+    def _drop(self, operator: op.Drop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
         self._shed[operator.id] = [len(batch), len(passed)]
         return passed
@@ -90,7 +87,7 @@ class FeedReader:
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
         for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
-            if isinstance(operator, op.WindowDrop):
+            if isinstance(operator, op.Drop) and operator.goes_by_instants:
                 rows = self._drop(operator, rows)
         return rows
 
@@ -159,12 +156,3 @@ def distinct(instants: Ints) -> Ints:
     """Return the different instants, sorted."""
     ordered = instants if is_sorted(instants) else np.sort(instants)
     return ordered[changes(ordered)]
-
-
-def step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
-    """Return what an operator without state does with rows."""
-    if isinstance(operator, op.Select):
-        holds = compile_predicate(operator.predicates, functions)
-        return lambda batch: batch.filter(holds(batch.columns, len(batch)))
-    items = evaluate_all(operator.items, functions)
-    return lambda batch: batch.with_columns(items(batch.columns, len(batch)))

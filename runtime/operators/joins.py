@@ -33,11 +33,14 @@ from runtime.operators.counted import (
     if_unmatched,
     once,
 )
+from runtime.operators.registry import implements
+from runtime.operators.state_words import half_piece, outer_piece, piece_of_input
 from runtime.state.chunks import Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Store, StoredEnds, Stub
 
 
+@implements(op.BinaryJoin, state=outer_piece)
 def join_operator(node: op.BinaryJoin, context: Context) -> Operator:
     """Return the operator for a join's kind."""
     return InnerJoin(node, context) if node.join == "inner" else OuterJoin(node, context)
@@ -109,6 +112,7 @@ class InnerJoin(_Join):
         return self._pairs(self._match(port, batch))
 
 
+@implements(op.MJoin)
 class MJoin(_Join):
     """A join of several inputs."""
 
@@ -174,6 +178,7 @@ class OuterJoin(_Join):
             counted.load(_below(chunks, f"unmatched{port}/"), self.until)
 
 
+@implements(op.SemiJoin, op.AntiJoin, state=half_piece)
 class HalfJoin(_Join):
     """A semijoin or antijoin. Without a residual it is enough to know which keys the right side has."""
 
@@ -247,6 +252,7 @@ class HalfJoin(_Join):
             self.matcher.sides[1].stub.seen = self._key_store.length
 
 
+@implements(op.StreamJoin, state=piece_of_input)
 class StreamJoin(Operator):
     """Elements of a stream with the rows that a relation has at their instants.
 

@@ -27,6 +27,8 @@ from runtime.joins.matcher import Matcher, Matches, pairs_in_blocks
 from runtime.joins.matcher import Side as Matched
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
+from runtime.operators.registry import implements
+from runtime.operators.state_words import evicting_piece
 from runtime.state.chunks import Chunks, Delta
 from runtime.state.store import Store, StoredEnds
 from shedding.budgets import Demand, demand_by_worth
@@ -213,6 +215,7 @@ class _Input:
         self.codes = row_codes(keys, len(self.store)).codes.view(np.int64)
 
 
+@implements(op.EvictingJoin, state=evicting_piece)
 class EvictingJoin(Operator):
     """A join of two inputs whose rows come with their ends, within a number of bytes."""
 

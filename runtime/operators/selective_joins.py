@@ -24,6 +24,8 @@ from runtime.joins.candidates import Look, Pairs
 from runtime.joins.matcher import Candidates, Matcher, Matches, Side
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import InnerJoin
+from runtime.operators.registry import implements
+from runtime.operators.state_words import skipping_piece
 from runtime.state.chunks import Chunks, Delta
 from shedding.join_deciders import CELLS, MOST_MATCHES, Cutoff, Selections
 from shedding.schedule import coins
@@ -140,6 +142,7 @@ def _found(look: Look, side: Side, codes: Codes) -> Pairs:
     return look.rows[owner[kept]], positions[kept]
 
 
+@implements(op.SelectiveJoin)
 class SelectiveJoin(InnerJoin):
     """An inner join of two windows of time that looks at the ages that are worth it."""
 
@@ -313,6 +316,7 @@ def _codes(side: Side, columns: Columns, length: int) -> Codes:
     return row_codes(side.keys_of(columns, length), length).codes
 
 
+@implements(op.DualJoin, state=skipping_piece)
 class DualJoin(InnerJoin):
     """An inner join of two windows of rows, by equal values, in which rows that find few others do not look.
 

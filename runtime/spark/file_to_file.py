@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cql.source import NO_SPAN
-from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors import Rows
@@ -24,7 +23,7 @@ from runtime.connectors.options import Options
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
 from runtime.network.lateness import Span
-from runtime.network.source_stage import Step, step
+from runtime.operators.registry import Step, make_step
 from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import hidden_folder
 from runtime.spark.sources import FileReader, carrying, on_time
@@ -67,8 +66,8 @@ class Writing:
     def steps(self) -> list[tuple[str, Step]]:
         """The operators above the source, ready to work, and their ids."""
         if not self._steps:
-            chain = (each for each in self.plan.operators if isinstance(each, op.Select | op.Project))
-            self._steps.extend((each.id, step(each, self.functions)) for each in chain)
+            chain = (each for each in self.plan.operators if each.is_row_by_row)
+            self._steps.extend((each.id, make_step(each, self.functions)) for each in chain)
         return self._steps
 
     def made(self, rows: Rows) -> ChangeBatch:

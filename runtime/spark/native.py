@@ -26,7 +26,6 @@ from cql.catalog import QueryDef, StreamDef
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.types import Kind
-from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.columns.batch import BEGINNING
 from runtime.connectors.intake import layout_of
@@ -66,7 +65,7 @@ def native_stream(
     query: QueryDef, compiled: QueryPlan, definitions: Definitions, has_function: bool
 ) -> StreamDef | None:
     """Return the stream of a query that runs without a network, in the order of arrival; None of any other query."""
-    sources = [each for each in compiled.operators if isinstance(each, op.Source)]
+    sources = compiled.sources
     output = compiled.operators[-1]
     if output.placement != "source" or len(sources) != 1:
         return None
