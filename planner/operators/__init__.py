@@ -4,50 +4,43 @@ An operator names its inputs by id and says what it computes. Its id is a hash o
 gives the same ids and equal operators of different queries are one operator. Columns are positions; names are for
 reading only and do not enter the id.
 
-Each module here has one kind of operator, or a few that belong together; what does their work is in the module of the
-same name in `runtime/operators/`. Nothing else needs a list of kinds: what is common to all of them is in
-`planner/operators/node.py`.
+Each module here has one kind of operator, or a few that belong together; what does their work is registered in
+`runtime/operators/`. Nobody else has a list of kinds: what is asked of all of them is in `planner/operators/node.py`.
 """
 
-# ruff: noqa: F403
+# ruff: noqa: F403, I001
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from planner.operators.aggregate import *
-from planner.operators.drops import *
-from planner.operators.ends import *
-from planner.operators.joins import *
 from planner.operators.node import Column as Column
 from planner.operators.node import Input as Input
+from planner.operators.node import KINDS
 from planner.operators.node import Operator as Operator
 from planner.operators.node import Placement as Placement
 from planner.operators.node import SortBy as SortBy
 from planner.operators.node import Tick as Tick
 from planner.operators.node import identified as identified
 from planner.operators.node import output_names as output_names
-from planner.operators.sets import *
+
+# From sources to results, which is how documents list them.
+from planner.operators.sources import *
 from planner.operators.stateless import *
-from planner.operators.streams import *
-from planner.operators.top_n import *
 from planner.operators.windows import *
+from planner.operators.joins import *
+from planner.operators.sets import *
+from planner.operators.aggregate import *
+from planner.operators.top_n import *
+from planner.operators.streams import *
+from planner.operators.drops import *
+from planner.operators.output import *
 
-
-def _below(kind: type[Operator]) -> Iterator[type[Operator]]:
-    """Yield the classes of operators below a class that have a name in plans, each before those below it."""
-    for each in kind.__subclasses__():
-        if each.model_fields["kind"].default:
-            yield each
-        yield from _below(each)
-
-
-OPERATOR_TYPES: tuple[type[Operator], ...] = tuple(_below(Operator))
+OPERATOR_TYPES: tuple[type[Operator], ...] = tuple(KINDS)
 
 if TYPE_CHECKING:
     AnyOperator = Operator

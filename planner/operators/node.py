@@ -28,6 +28,10 @@ Adapted = Literal["nothing", "rows", "comparisons", "memory"]
 """What an operator does more or less of, as a controller decides."""
 
 
+KINDS: list[type[Operator]] = []
+"""The kinds of operators that there are, as they are defined: those whose class gives `kind` a value."""
+
+
 class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -99,6 +103,12 @@ class Operator(Model):
     """Whether it makes at most one row of each row of its one input, of its values alone, as long as that is there."""
     has_rows_of_input: ClassVar[bool] = True
     """Whether its columns are about rows of its input, not about groups of them."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.model_fields["kind"].default:
+            KINDS.append(cls)
 
     @property
     def fragment(self) -> str:

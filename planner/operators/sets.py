@@ -1,4 +1,4 @@
-"""Operators that count how often each row is there: set operations on bags, and the elimination of duplicates."""
+"""Set operations on bags, and the elimination of duplicates. All but the union count how often each row is there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ from typing import ClassVar, Literal
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator
 from planner.operators.state_needs import Facts, Need, Own, all_rows_of, by_keys, wildest
+from planner.operators.stateless import Stateless
 
-__all__ = ["DuplicateEliminate", "Except", "Intersect"]
+__all__ = ["DuplicateEliminate", "Except", "Intersect", "Union"]
+
+
+class Union(Stateless):
+    """All rows of both inputs."""
+
+    kind: Literal["union"] = "union"
+
+    def headline(self, inputs: Names) -> str:
+        return self.kind
+
+    def estimate(self) -> Estimate:
+        return Estimate(2.0, 1.0)
+
+    def is_netted(self, below: Sequence[bool]) -> bool:
+        return False
 
 
 class _Counting(Operator):

@@ -1,4 +1,4 @@
-"""Select, project, union: linear, and without state; rows keep their lifetimes and weights."""
+"""Select and project: linear, and without state; rows keep their lifetimes and weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.json_codec import ExprField
 from planner.operators.node import Names, Operator, TimeDemand
 from planner.operators.state_needs import Facts, Need, all_rows_of
 
-__all__ = ["Project", "Select", "Stateless", "Union"]
+__all__ = ["Project", "Select", "Stateless"]
 
 
 class Stateless(Operator):
@@ -77,18 +77,3 @@ class Project(Stateless):
 
     def time_demand(self, reads_streams: Sequence[bool]) -> TimeDemand:
         return TimeDemand("same")
-
-
-class Union(Stateless):
-    """All rows of both inputs."""
-
-    kind: Literal["union"] = "union"
-
-    def headline(self, inputs: Names) -> str:
-        return self.kind
-
-    def estimate(self) -> Estimate:
-        return Estimate(2.0, 1.0)
-
-    def is_netted(self, below: Sequence[bool]) -> bool:
-        return False

@@ -1,4 +1,4 @@
-"""The operators of a plan at work: each module here implements the kinds of its namesake in `planner/operators/`."""
+"""The operators of a plan at work: each module here registers what it implements of `planner/operators/`."""
 
 from importlib import import_module
 from pkgutil import iter_modules
