@@ -83,6 +83,8 @@ class Builder:
                 return self._source(node)
             case bound.Filter():
                 return self._select(node, demand)
+            case bound.Sample():
+                return self._sample(node, demand)
             case bound.Project():
                 return self._project(node, demand)
             case bound.Window():
@@ -147,6 +149,11 @@ class Builder:
             node.is_stream,
             predicates=tuple(bound.conjuncts(node.predicate)),
         )
+        return Built(made, below.partitioning)
+
+    def _sample(self, node: bound.Sample, demand: Demand) -> Built:
+        below = self.build(node.input, demand)
+        made = self._add(op.Sample, [self._local(below)], below.operator.columns, False, percent=node.percent)
         return Built(made, below.partitioning)
 
     def _project(self, node: bound.Project, demand: Demand) -> Built:

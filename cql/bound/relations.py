@@ -290,6 +290,25 @@ class Distinct(Rel):
 
 
 @dataclass(frozen=True, slots=True)
+class Sample(Rel):
+    """The rows with the smallest hashes, `percent` of all that there can be: equal rows have one fate, at all times."""
+
+    input: Rel
+    percent: float
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def grows(self) -> bool:
+        return self.input.grows
+
+    def headline(self, inputs: Names) -> str:
+        return f"sample of {self.percent:g} percent"
+
+
+@dataclass(frozen=True, slots=True)
 class SetOperation(Rel):
     """Both inputs have the same types. With `all` a bag operation, without a set operation."""
 

@@ -31,6 +31,7 @@ from planner.operators.node import output_names as output_names
 # From sources to results, which is how documents list them.
 from planner.operators.sources import *
 from planner.operators.stateless import *
+from planner.operators.sample import *
 from planner.operators.windows import *
 from planner.operators.joins import *
 from planner.operators.sets import *
