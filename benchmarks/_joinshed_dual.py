@@ -2,7 +2,7 @@
 
 Follows 3.8 of the sheet `papers/join-shedding.md`. The machine makes one probe in a unit of time, and ten updates of
 windows. What a probe finds is counted on the tuples themselves; which probes are left out is decided tuple by tuple,
-as `shedding/dual.py` says; when a tuple is served follows from when it came and what those before it cost.
+as `benchmarks/models/dual.py` says; when a tuple is served follows from when it came and what those before it cost.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from functools import cache
 import numpy as np
 
 from benchmarks._joinshed_plots import plot, table
-from shedding.dual import (
+from benchmarks.models.dual import (
     Ranks,
     Shares,
-    Speeds,
-    best_mix,
     counted,
     independent_counts,
-    outputs,
     rear_output,
     shares,
     skip_chance,
     uniform_counts,
+    unshed_speed,
 )
+from shedding.dual import Speeds, best_mix, outputs
 from shedding.fitting import Floats
 from shedding.schedule import Ints, Mask
 
@@ -152,7 +151,7 @@ def _decided(policy: str, probabilities: Floats, machine: Speeds, speed: float) 
     if policy in ("DUAL", "DUAL-rank", "PROB-skip", "REAR"):
         return shares(probabilities, machine, speed, may_drop=policy != "REAR")
     mean = float(probabilities @ np.arange(len(probabilities)))
-    return Shares(front=max(0.0, 1 - machine.unshed(mean) / speed))
+    return Shares(front=max(0.0, 1 - unshed_speed(machine, mean) / speed))
 
 
 def _survivors(policy: str, expected: Floats, front: float, rng: np.random.Generator) -> Mask:
@@ -252,7 +251,9 @@ def _analysis() -> None:
             random = outputs(chances, machine)[0]
             names.append(f"{values} {ratio}")
             for column, value in zip(
-                rows.values(), (mix.cutoff, mix.rear, machine.unshed(0.0), mix.speed, mix.output / random), strict=True
+                rows.values(),
+                (mix.cutoff, mix.rear, unshed_speed(machine, 0.0), mix.speed, mix.output / random),
+                strict=True,
             ):
                 column.append(float(value))
     table("Y0, by formulas: W = 400, D = 50, by alpha = V_j / V_w; speeds in probes", "values", names, rows)

@@ -2,8 +2,8 @@
 
 Follows section 2.7 of the sheet `papers/join-shedding.md`. One row of each stream arrives at each tick; rows that are
 less than w ticks apart are joined. The reference evicts after each tick, row by row, and knows how often values arrive;
-the form for micro-batches decides with `shedding/eviction.py` for each key up to which age its rows are held, from
-frequencies that it learns. Both say for each row until when it was held; pairs are counted from that.
+the form for micro-batches decides with `benchmarks/models/eviction_limits.py` for each key up to which age its rows are
+held, from frequencies that it learns. Both say for each row until when it was held; pairs are counted from that.
 """
 
 from __future__ import annotations
@@ -17,19 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks import _plots
+from benchmarks.models.archive import Holding, archive_metric, count_delivered, missing_pairs
+from benchmarks.models.eviction_limits import Cut, cuts, expected_recall
 from shedding.budgets import in_proportion
-from shedding.eviction import (
-    Cut,
-    Floats,
-    Frequencies,
-    Policy,
-    Side,
-    cuts,
-    expected_recall,
-    priorities,
-    within_budget,
-)
-from shedding.offline.archive import Holding, archive_metric, count_delivered, missing_pairs
+from shedding.eviction import ArrivalRates, Floats, Frequencies, Policy, priorities, within_budget
 from shedding.offline.optimum import optimum
 from shedding.offline.streams import Stream, count_exact
 from shedding.schedule import Ints, Mask
@@ -276,7 +267,7 @@ def in_batches(
         now = int(arrived[-1])
         for seen, stream in zip(learned, streams, strict=True):
             seen.observe(stream.keys[arrived], len(arrived))
-        sides = [Side.of(learned[s], learned[1 - s], window - 1) for s in (0, 1)]
+        sides = [ArrivalRates.of(learned[s], learned[1 - s], window - 1) for s in (0, 1)]
         decided = cuts(policy, sides, memory, pooled=pooled, seed=seed)
         rows = [_Rows.of(s, np.concatenate((stored[s], arrived)), streams[s].keys, now) for s in (0, 1)]
         rows = [each.only(each.ages < window - 1) for each in rows]
@@ -316,7 +307,7 @@ class _Rows:
         return _Rows(self.ticks[mask], self.keys[mask], self.ages[mask], self.ids[mask])
 
 
-def _budgets(budget: int, held: Sequence[tuple[Side, Cut]], buckets: int) -> list[int]:
+def _budgets(budget: int, held: Sequence[tuple[ArrivalRates, Cut]], buckets: int) -> list[int]:
     """Return how many rows each bucket may store: in proportion to what the cuts let it store."""
     demands = np.zeros(buckets)
     for side, cut in held:

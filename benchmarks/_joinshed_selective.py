@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks._joinshed_plots import Lines, plot, table
 from benchmarks._joinshed_streams import Machine, Policy, Result, Workload, drawn, joined
+from benchmarks.models.selective import largest_area, optimality
 from shedding.fitting import Floats
-from shedding.selective import largest_area, optimality
 
 SCAN = Machine(comparison=1 / (2 * 100 * 100 * 20 * 1.1))
 INDEX = Machine(lookup=1.2e-5, entry=7.5e-6)

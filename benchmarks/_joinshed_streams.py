@@ -14,18 +14,10 @@ from math import ceil, inf
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.models.selective import Recall, adapted, by_direction
 from shedding.fitting import Floats
 from shedding.schedule import Ints
-from shedding.selective import (
-    SAMPLING,
-    Counts,
-    Learned,
-    Recall,
-    adapted,
-    by_direction,
-    by_utility,
-    taken,
-)
+from shedding.selective import SAMPLING, Counts, Learned, by_utility, taken
 
 Words = npt.NDArray[np.uint64]
 Overlaps = npt.NDArray[np.uint8]
@@ -355,7 +347,7 @@ class Join:
         worth = np.maximum(self.values[type_], self.values[window.types[places]])
         counts.worth[type_] += worth.sum()
         inside = sum(float(worth[(places >= low) & (places < high)].sum()) for low, high in spans)
-        self.result.recall.add(side, inside, float(worth.sum()), self.fraction * self.policy.sampling)
+        self.result.recall.add(inside, float(worth.sum()), self.fraction * self.policy.sampling)
 
     def _adapt(self, clock: float, fetched: int, offered: int) -> None:
         """Learn densities first, then decide how much to process and where."""

@@ -28,7 +28,7 @@ from planner.plan import Plan, combine, compile_query
 from runtime.columns.batch import ChangeBatch
 from runtime.engine.executor import Executor
 from runtime.engine.queues import Queue
-from runtime.engine.scheduling import POLICIES, Chain, Fifo, Greedy, Ready, RoundRobin, Scheduler
+from runtime.engine.scheduling import POLICIES, Fifo, Greedy, Ready, RoundRobin, Scheduler, SteepestChain
 
 ARRIVALS = 7
 """A batch arrives at each of the instants 0 to 6, then none."""
@@ -67,7 +67,7 @@ class Line:
                 return RoundRobin()
             case "greedy":
                 return Greedy(self.path, [self.path], self)
-        return Chain(self.path, [self.path], self)
+        return SteepestChain(self.path, [self.path], self)
 
 
 EXAMPLES = {"example 1": Line((10, 2, 0)), "example 2": Line((10, 9, 9, 0))}

@@ -29,7 +29,7 @@ from planner.costs import Estimate
 from planner.plan import Plan, combine, compile_query
 from runtime.columns.batch import FOREVER, ChangeBatch, concat_columns
 from runtime.engine.executor import Executor
-from runtime.engine.statistics import Work
+from runtime.engine.statistics import OperatorWork
 from runtime.operators.registry import IMPLEMENTATIONS
 from runtime.operators.windows import RangeWindow, window_operator
 from runtime.state import bind_synopses as synopses
@@ -402,7 +402,7 @@ def _signs() -> None:
 
 def _statistics() -> None:
     """Print what counting costs: the difference of two runs, which is mostly noise, and calls times their cost."""
-    work = Work(Estimate(1.0, 1.0))
+    work = OperatorWork(Estimate(1.0, 1.0))
     cost = timeit.timeit(lambda: work.record(BATCH, BATCH, 0.001), number=100_000) / 100_000
     print(f"\n{'statistics':<34}{'with':>10}{'without':>10}{'differ by':>10}{'counted':>10}{'target':>10}")
     for case in (CASES[0], CASES[4]):
@@ -411,7 +411,7 @@ def _statistics() -> None:
         with_them, without = [], []
         for _ in range(2 * RUNS + 1):
             with_them.append(run(case, data).cpu)
-            with patch.object(Work, "record") as record:
+            with patch.object(OperatorWork, "record") as record:
                 without.append(run(case, data).cpu)
         counted, plain = min(with_them), min(without)
         share = 100 * record.call_count * cost / plain

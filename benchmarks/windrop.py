@@ -3,8 +3,8 @@
 A single server has a capacity; input comes at 1 + e times the rate that it can process. The load of a plan is what its
 delay operators burn: rows in front of an aggregate, and results behind it. How many of them are left when a share of
 all windows is lost is counted on the real engine, with the plans that the compiler makes. Each experiment looks for
-the smallest share that removes the excess. Tables say what the formulas of `shedding/analysis.py` predict; plots go to
-`docs/plots`.
+the smallest share that removes the excess. Tables say what the formulas of
+`benchmarks/models/window_loads.py` predict; plots go to `docs/plots`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import _plots
+from benchmarks.models.window_loads import Costs, fraction_needed
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
 from runtime.columns.batch import ChangeBatch
 from runtime.engine.executor import Executor
-from shedding.analysis import Costs, fraction_needed
 from shedding.insert_drops import compile_all, compile_registered
 from shedding.schedule import most_lost
 

@@ -15,7 +15,7 @@ from cql.bound import Rel
 from cql.catalog import Catalog
 from cql.errors import Code, CqlError, Diagnostic
 from cql.parsing import parse_query
-from cql.source import Source
+from cql.source import SourceText
 
 if TYPE_CHECKING:
     from cql.engine import Engine
@@ -46,7 +46,7 @@ def bind(text: str, catalog: Catalog, name: str = "<query>") -> Rel:
     try:
         return bind_query(parse_query(text), catalog).tree
     except CqlError as error:
-        raise CqlError(error.diagnostics, Source(name, text)) from None
+        raise CqlError(error.diagnostics, SourceText(name, text)) from None
 
 
 def compile(text: str, catalog: Catalog, name: str = "query") -> Plan:
@@ -63,4 +63,4 @@ def compile(text: str, catalog: Catalog, name: str = "query") -> Plan:
     try:
         return combine([compile_query(name, tree)])
     except CqlError as error:
-        raise CqlError(error.diagnostics, Source(f"<{name}>", text)) from None
+        raise CqlError(error.diagnostics, SourceText(f"<{name}>", text)) from None

@@ -113,7 +113,7 @@ class RelationDef(_Model):
         return bound.RelationScan(self.name, _fields(self.columns), self.time, span=span)
 
 
-class _Bound(_Model):
+class _DefinedByQuery(_Model):
     """Something defined by a query."""
 
     name: str
@@ -134,14 +134,14 @@ class _Bound(_Model):
         self.__pydantic_private__["_tree"] = tree
 
 
-class ViewDef(_Bound):
+class ViewDef(_DefinedByQuery):
     """A named query; it is spliced in wherever it is used."""
 
     columns: tuple[str, ...] = ()
     is_stream: bool | None = Field(None, description="declared kind, where one was declared")
 
 
-class QueryDef(_Bound):
+class QueryDef(_DefinedByQuery):
     """A registered query and where its results go."""
 
     options: dict[str, str] = Field(default_factory=dict)

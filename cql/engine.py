@@ -39,14 +39,14 @@ from cql.options import query_option
 from cql.parsing import parse_query
 from cql.query import MOST_KEPT, Change, Query, figures
 from cql.session import Listing, Outcome, Session
-from cql.source import Source
+from cql.source import SourceText
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
     from cql.query import Run
-    from runtime.connectors import Rows
+    from runtime.connectors import SourceRows
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
     from runtime.reports.progress import Batch, Progress
@@ -96,7 +96,7 @@ class Engine:
         self._adopt = adopt
         self._keep = keep
         self._session = Session()
-        self._data: dict[str, tuple[StreamDef | RelationDef, Rows]] = {}
+        self._data: dict[str, tuple[StreamDef | RelationDef, SourceRows]] = {}
         self._frames: dict[str, tuple[StreamDef | RelationDef, DataFrame]] = {}
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._handings: dict[str, Handing] = {}
@@ -199,7 +199,7 @@ class Engine:
             statement = ast.RegisterQuery(ast.Name(name), parse_query(query), given)
             self._session.run_statement(statement)
         except CqlError as error:
-            raise error.within(Source(f"<{name}>", query)) from None
+            raise error.within(SourceText(f"<{name}>", query)) from None
         if into is not None:
             self._callbacks[self.catalog.query(name).name] = into
         self._follow(before)
@@ -356,7 +356,7 @@ class Engine:
             warn=_LOG.warning,
         )
 
-    def _all_data(self) -> dict[str, list[Rows]]:
+    def _all_data(self) -> dict[str, list[SourceRows]]:
         return {key: [rows] for key, rows in self._given(self._data).items()}
 
     def _given(self, given: dict[str, tuple[StreamDef | RelationDef, Given]]) -> dict[str, Given]:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import Enum
 
 from cql.secrets import MASK, secret_places, without_secrets
-from cql.source import NO_SPAN, Source, Span
+from cql.source import NO_SPAN, SourceText, Span
 from cql.visible import visible
 
 
@@ -116,14 +116,14 @@ class Diagnostic:
 class CqlError(Exception):
     """What is raised for anything wrong in a user's text, data or configuration."""
 
-    def __init__(self, diagnostics: Sequence[Diagnostic], source: Source | None = None) -> None:
+    def __init__(self, diagnostics: Sequence[Diagnostic], source: SourceText | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
         self.source = source
         super().__init__(self.render() if source else "; ".join(said(d.message) for d in self.diagnostics))
 
     def render(self) -> str:
         """Return the text for people: place, code, message, the line, a caret and a hint."""
-        source = self.source or Source("<text>", "")
+        source = self.source or SourceText("<text>", "")
         return "\n".join(render(diagnostic, source) for diagnostic in self.diagnostics)
 
     @property
@@ -131,7 +131,7 @@ class CqlError(Exception):
         """Whether what the program runs on is to blame, and not the user's text or data."""
         return any(each.code.text.startswith("E7") for each in self.diagnostics)
 
-    def within(self, source: Source) -> CqlError:
+    def within(self, source: SourceText) -> CqlError:
         """Return the same error, knowing the source that its spans point into."""
         return self if self.source else CqlError(self.diagnostics, source)
 
@@ -170,7 +170,7 @@ def said(text: str) -> str:
     return visible(without_secrets(text))
 
 
-def render(diagnostic: Diagnostic, source: Source) -> str:
+def render(diagnostic: Diagnostic, source: SourceText) -> str:
     """Return `NAME:LINE:COL: CODE: message`, the source line, a caret line and the advice."""
     line, column = source.position(diagnostic.span.start)
     cells = _shown_line(source, line)
@@ -186,7 +186,7 @@ def render(diagnostic: Diagnostic, source: Source) -> str:
     return "\n".join(lines)
 
 
-def _shown_line(source: Source, number: int) -> list[str]:
+def _shown_line(source: SourceText, number: int) -> list[str]:
     """Return what stands for each character of a line: itself, its spelling, or the mask of a secret and nothing."""
     start, text = source.start_of(number), source.line(number)
     cells = [character if character == "\t" else visible(character) for character in text]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cql import ast
-from cql.source import Source
+from cql.source import SourceText
 
 S = TypeVar("S", bound=ast.Statement)
 E = TypeVar("E", ast.SourceSpec, ast.SinkSpec)
@@ -23,7 +23,7 @@ _SCHEME = re.compile(r"[a-zA-Z][\w+.-]*:")
 _WITH_SOURCE = (ast.CreateStream, ast.CreateRelation, ast.RegisterTable)
 
 
-def script_folder(source: Source) -> Path | None:
+def script_folder(source: SourceText) -> Path | None:
     """Return the folder of a script; None for a text that is no file, such as `<stdin>`."""
     return None if source.name.startswith("<") else Path(source.name).absolute().parent
 

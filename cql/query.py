@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cql.engine import Engine
     from runtime.columns.batch import ChangeBatch
-    from runtime.connectors.keeping import Kept
+    from runtime.connectors.keeping import KeptResults
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
@@ -92,7 +92,7 @@ class Query:
         run, kept = self._kept()
         return self._follow(run, kept, self._tree) if follow else _listed(kept.batches, self._tree)
 
-    def _follow(self, run: Run, kept: Kept, tree: Rel) -> Iterator[Change]:
+    def _follow(self, run: Run, kept: KeptResults, tree: Rel) -> Iterator[Change]:
         position = kept.kept_from
         while True:
             is_last = kept.is_complete
@@ -206,7 +206,7 @@ class Query:
             raise fail(Code.BAD_DEFINITION, f"the query '{self.name}' has not been started", hint="engine.start()")
         return run
 
-    def _kept(self) -> tuple[Run, Kept]:
+    def _kept(self) -> tuple[Run, KeptResults]:
         run = self._run()
         if self.name not in run.results:
             raise self._engine._sent_elsewhere(self.name)

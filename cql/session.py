@@ -24,7 +24,7 @@ from cql.options import option_text
 from cql.parsing import parse_script
 from cql.paths import beside_script, script_folder
 from cql.settings import Settings
-from cql.source import Source
+from cql.source import SourceText
 
 # How the text of a definition begins, with one of its two words perhaps misspelt.
 _DEFINING = re.compile(
@@ -72,7 +72,7 @@ class Session:
 
     def run(self, text: str, name: str = "<text>") -> list[Outcome]:
         """Run the statements of a text on the catalog; if any is wrong, raise and change nothing."""
-        source = Source(name, text)
+        source = SourceText(name, text)
         trial = Session(self.catalog.copy_for_trial(), set(self._missing), self._unnamed)
         outcomes, problems = trial.run_script(source)
         if problems:
@@ -82,7 +82,7 @@ class Session:
         self._unnamed = trial._unnamed
         return outcomes
 
-    def run_script(self, source: Source) -> tuple[list[Outcome], list[Diagnostic]]:
+    def run_script(self, source: SourceText) -> tuple[list[Outcome], list[Diagnostic]]:
         """Run the statements of a script one by one; return what they did and all that is wrong."""
         parsed = parse_script(source)
         outcomes: list[Outcome] = []
@@ -102,7 +102,7 @@ class Session:
                 self._missing |= _names_defined(statement)
         return outcomes, sorted(problems, key=lambda diagnostic: diagnostic.span)
 
-    def run_statement(self, statement: ast.Statement, source: Source | None = None) -> Outcome:
+    def run_statement(self, statement: ast.Statement, source: SourceText | None = None) -> Outcome:
         """Run one statement, of a script if it has a source; raises without having changed anything."""
         statement = self._placed(statement, source)
         match statement:
@@ -136,7 +136,7 @@ class Session:
 
     # Defining
 
-    def _placed(self, statement: ast.Statement, source: Source | None) -> ast.Statement:
+    def _placed(self, statement: ast.Statement, source: SourceText | None) -> ast.Statement:
         """Return a statement of a script with its relative paths where the setting `paths_from` wants them."""
         folder = script_folder(source) if source and self.catalog.settings.paths_from == "script" else None
         return statement if folder is None else beside_script(statement, folder)
@@ -159,7 +159,7 @@ class Session:
             raise fail(Code.BAD_OPTION_VALUE, f"'{statement.key.text}' takes a plain value", statement.value.span)
         self.catalog.set(statement.key.text, text, statement.key.span, statement.value.span)
 
-    def _follows_from_earlier(self, diagnostic: Diagnostic, source: Source) -> bool:
+    def _follows_from_earlier(self, diagnostic: Diagnostic, source: SourceText) -> bool:
         unknown = diagnostic.code in (Code.UNKNOWN_TABLE, Code.UNKNOWN_QUERY)
         return unknown and _named(diagnostic, source) in self._missing
 
@@ -286,11 +286,11 @@ def _key(name: str) -> str:
     return name.strip('"`').casefold()
 
 
-def _named(diagnostic: Diagnostic, source: Source) -> str:
+def _named(diagnostic: Diagnostic, source: SourceText) -> str:
     return _key(source.text[diagnostic.span.start : diagnostic.span.end])
 
 
-def _defined_later(diagnostic: Diagnostic, source: Source, rest: Sequence[ast.Statement]) -> Diagnostic:
+def _defined_later(diagnostic: Diagnostic, source: SourceText, rest: Sequence[ast.Statement]) -> Diagnostic:
     """Return a complaint about an unknown name with better advice if a later statement defines it."""
     if diagnostic.code is not Code.UNKNOWN_TABLE:
         return diagnostic

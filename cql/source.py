@@ -32,10 +32,10 @@ NO_SPAN = Span(0, 0)
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """A text with the name under which messages refer to it.
 
-    >>> Source("q.cql", "select\\n  a").position(9)
+    >>> SourceText("q.cql", "select\\n  a").position(9)
     (2, 3)
     """
 

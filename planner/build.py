@@ -45,7 +45,7 @@ class Built:
 
 
 @dataclass(slots=True)
-class Builder:
+class PlanBuilder:
     """Builds the operators of one query, inputs before readers.
 
     With a `salt` nothing is shared. Queries of different `epoch`s share nothing with each other. Without `spread`
@@ -165,7 +165,8 @@ class Builder:
             return below
         names = [c.name for c in below.operator.columns]
         described = [
-            op.Column(name=expression_text(item, names), type=item.type, nullable=item.nullable) for item in node.items
+            op.OutputColumn(name=expression_text(item, names), type=item.type, nullable=item.nullable)
+            for item in node.items
         ]
         made = self._add(op.Project, [self._local(below)], described, node.is_stream, items=node.items)
         outputs = columns(node)
@@ -214,7 +215,7 @@ class Builder:
         return self._made_window(node, self._to_single(below), SINGLE, reason)
 
     def _made_window(
-        self, node: bound.Window, routed: op.Input, partitioning: Partitioning, reason: str | None = None
+        self, node: bound.Window, routed: op.InputEdge, partitioning: Partitioning, reason: str | None = None
     ) -> Built:
         made = self._add(
             op.SeqWindow,
@@ -318,7 +319,7 @@ class Builder:
 
     def _aligned(
         self, lower: Sequence[Built], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
-    ) -> tuple[list[op.Input], list[int] | None, str | None]:
+    ) -> tuple[list[op.InputEdge], list[int] | None, str | None]:
         """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
         if not self.spread:
             return [self._to_single(b) for b in lower], None, NOT_SPREAD
@@ -344,8 +345,8 @@ class Builder:
         return self._levelled(lower, routed, chosen), order, None
 
     def _levelled(
-        self, lower: Sequence[Built], routed: Sequence[op.Input], keys: Sequence[tuple[Expr, ...]] | None
-    ) -> list[op.Input]:
+        self, lower: Sequence[Built], routed: Sequence[op.InputEdge], keys: Sequence[tuple[Expr, ...]] | None
+    ) -> list[op.InputEdge]:
         """Return inputs that all arrive at one level: what is ready at an earlier one is sent on."""
         level = max(_arrival_level(edge, built.operator) for edge, built in zip(routed, lower, strict=True))
         return [
@@ -360,8 +361,11 @@ class Builder:
     def _aggregate(self, node: bound.Aggregate, demand: Demand) -> Built:
         names = [f.name for f in node.input.schema]
         described = [
-            op.Column(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
-        ] + [op.Column(name=aggregate_text(call, names), type=call.type, nullable=call.nullable) for call in node.calls]
+            op.OutputColumn(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
+        ] + [
+            op.OutputColumn(name=aggregate_text(call, names), type=call.type, nullable=call.nullable)
+            for call in node.calls
+        ]
         more: dict[str, Any] = {
             "keys": node.keys,
             "calls": node.calls,
@@ -410,7 +414,7 @@ class Builder:
         number = getattr(node, "number", None)
         described = list(below.operator.columns)
         if number:
-            described.append(op.Column(name=number, type=node.schema[-1].type, nullable=False))
+            described.append(op.OutputColumn(name=number, type=node.schema[-1].type, nullable=False))
         more: dict[str, Any] = {
             "partition": partition,
             "keys": tuple(op.SortBy.of(key) for key in node.keys),
@@ -446,18 +450,18 @@ class Builder:
 
     # Routing
 
-    def _local(self, built: Built) -> op.Input:
-        return op.Input(operator=built.operator.id)
+    def _local(self, built: Built) -> op.InputEdge:
+        return op.InputEdge(operator=built.operator.id)
 
-    def _sent(self, built: Built, route: str, keys: tuple[Expr, ...] = ()) -> op.Input:
-        return op.Input(operator=built.operator.id, route=route, keys=keys)  # type: ignore[arg-type]
+    def _sent(self, built: Built, route: str, keys: tuple[Expr, ...] = ()) -> op.InputEdge:
+        return op.InputEdge(operator=built.operator.id, route=route, keys=keys)  # type: ignore[arg-type]
 
-    def _to_single(self, built: Built) -> op.Input:
+    def _to_single(self, built: Built) -> op.InputEdge:
         return self._local(built) if built.partitioning.mode == "single" else self._sent(built, "single")
 
     def _to_keys(
         self, built: Built, allowed: tuple[Expr, ...], preferred: tuple[Expr, ...] | None = None
-    ) -> tuple[op.Input, Partitioning]:
+    ) -> tuple[op.InputEdge, Partitioning]:
         """Route an input so that rows that agree on all `allowed` expressions meet."""
         if self._keeps_order or not self.spread or built.partitioning.mode == "single":
             return self._to_single(built), SINGLE
@@ -470,8 +474,8 @@ class Builder:
     def _add(
         self,
         kind: type[op.Operator],
-        inputs: Sequence[op.Input],
-        described: Sequence[op.Column],
+        inputs: Sequence[op.InputEdge],
+        described: Sequence[op.OutputColumn],
         is_stream: bool,
         reason: str | None = None,
         **more: Any,
@@ -495,7 +499,7 @@ class Builder:
         )
         return self.operators.setdefault(made.id, made)
 
-    def _placed(self, inputs: Sequence[op.Input]) -> tuple[op.Placement, int]:
+    def _placed(self, inputs: Sequence[op.InputEdge]) -> tuple[op.Placement, int]:
         """Return where an operator with these inputs runs, and at what level."""
         below = [(edge, self.operators[edge.operator]) for edge in inputs]
         if all(edge.route == "local" and operator.placement == "source" for edge, operator in below):
@@ -505,17 +509,17 @@ class Builder:
         return operator.placement if edge.route == "local" else edge.route, level
 
 
-def _arrival_level(edge: op.Input, operator: op.Operator) -> int:
+def _arrival_level(edge: op.InputEdge, operator: op.Operator) -> int:
     """Return the level at which an operator's output arrives over an edge."""
     sent_on = edge.route != "local" and operator.placement != "source"
     return operator.level + (1 if sent_on else 0)
 
 
-def _columns(node: Rel) -> list[op.Column]:
-    return [op.Column(name=f.name, type=f.type, nullable=f.nullable) for f in node.schema]
+def _columns(node: Rel) -> list[op.OutputColumn]:
+    return [op.OutputColumn(name=f.name, type=f.type, nullable=f.nullable) for f in node.schema]
 
 
-def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
+def _renamed(given: Sequence[op.OutputColumn], node: Rel) -> list[op.OutputColumn]:
     """Return columns under their own names with the nullability that a join gives them."""
     return [
         column if column.nullable == f.nullable else column.model_copy(update={"nullable": f.nullable})
@@ -523,11 +527,11 @@ def _renamed(given: Sequence[op.Column], node: Rel) -> list[op.Column]:
     ]
 
 
-def _sources(builder: Builder, node: Rel) -> tuple[str, ...]:
+def _sources(builder: PlanBuilder, node: Rel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(builder._source(scan).operator.id for scan in bound.scans(node)))
 
 
-def _clock(builder: Builder, node: Rel) -> tuple[op.Tick, ...]:
+def _clock(builder: PlanBuilder, node: Rel) -> tuple[op.Tick, ...]:
     """Return what makes an Rstream over a relation speak."""
     if isinstance(node, bound.StreamScan | bound.RelationScan):
         if node.domain is None:

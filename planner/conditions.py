@@ -129,7 +129,7 @@ class _Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _DifferenceBound:
     """A value of the left input minus one of the right is at least `low` and at most `high`.
 
     NaN is larger than all numbers. So `x - y <= 3` tells that x and y are numbers, while `x - y >= 3` is true if one of
@@ -158,7 +158,7 @@ def _bands(terms: list[Expr], width: int) -> Iterator[Band]:
             yield Band(left, shifted(right, -width), low, high, max(each.difference.scale for each in usable))
 
 
-def _bound(term: Expr, width: int) -> _Bound | None:
+def _bound(term: Expr, width: int) -> _DifferenceBound | None:
     """Return what a conjunct such as `abs(x - y) < 5` or `x <= y + 3` says."""
     if not isinstance(term, Call) or term.function not in ("lt", "le", "gt", "ge"):
         return None
@@ -177,10 +177,12 @@ def _bound(term: Expr, width: int) -> _Bound | None:
     return _turned(difference, -float("inf"), -difference.constant, tells_numbers=most is not None, needs_numbers=needs)
 
 
-def _turned(difference: _Difference, low: float, high: float, *, tells_numbers: bool, needs_numbers: bool) -> _Bound:
+def _turned(
+    difference: _Difference, low: float, high: float, *, tells_numbers: bool, needs_numbers: bool
+) -> _DifferenceBound:
     if difference.is_turned:
         low, high = -high, -low
-    return _Bound(difference, low, high, tells_numbers, needs_numbers)
+    return _DifferenceBound(difference, low, high, tells_numbers, needs_numbers)
 
 
 def _difference(signed: list[tuple[int, Expr]], width: int) -> _Difference | None:

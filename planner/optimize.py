@@ -13,7 +13,7 @@ from cql.bound import Rel
 from planner.correlation import require_no_subqueries
 from planner.invariants import verify as verify_invariants
 from planner.requirements import require_no_row_number
-from planner.rewriting import Rewriter, Step
+from planner.rewriting import AppliedRule, Rewriter
 from planner.rules import STAGES
 
 _REQUIRED_AFTER: dict[str, Callable[[Rel], None]] = {
@@ -25,7 +25,7 @@ _REQUIRED_AFTER: dict[str, Callable[[Rel], None]] = {
 
 def optimize(
     root: Rel, disabled: frozenset[str] = frozenset(), verify: Callable[[Rel], None] | None = verify_invariants
-) -> tuple[Rel, list[Step]]:
+) -> tuple[Rel, list[AppliedRule]]:
     """Return the plan of a bound query, and what each rule did on the way.
 
     `disabled` names rules to leave out, `verify` is called with the plan after each change and raises

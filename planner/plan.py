@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from cql.bound import Rel, slides
 from cql.errors import Code, fail
 from planner import operators as op
-from planner.build import Builder
+from planner.build import PlanBuilder
 from planner.chains import lower_envelope
 from planner.operators.state_needs import Facts, Growth
 from planner.optimize import optimize
@@ -103,7 +103,7 @@ def compile_query(
     it shares with those of its own only. Without `spread` it needs one stage and runs in one bucket.
     """
     logical = optimize(tree, disabled)[0]
-    builder = Builder(salt="" if share else name, epoch=epoch, spread=spread)
+    builder = PlanBuilder(salt="" if share else name, epoch=epoch, spread=spread)
     builder.output(name, logical, slides(tree))
     return planned(name, builder.operators, share)
 

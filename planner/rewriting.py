@@ -58,7 +58,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AppliedRule:
     """What one rule did to a plan."""
 
     rule: str
@@ -77,7 +77,7 @@ class Rewriter:
     stages: Sequence[Stage]
     disabled: frozenset[str] = frozenset()
     verify: Callable[[Rel], None] | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[AppliedRule] = field(default_factory=list)
     _settled: dict[Rewrite, Nodes] = field(default_factory=dict)
     _plain: Nodes = field(default_factory=dict)
 
@@ -112,13 +112,8 @@ class Rewriter:
                 self.verify(changed)
             except AssertionError as error:
                 raise RuleError(f"rule {name} broke an invariant: {error}") from error
-        self.steps.append(Step(name, plan, changed))
+        self.steps.append(AppliedRule(name, plan, changed))
         return changed
-
-
-def apply_everywhere(rule: Rewrite, plan: Rel) -> Rel:
-    """Return a plan with a rule applied at every node, inputs first; the same object if it never applies."""
-    return _Walk(rule, {}, {}).over(plan)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from cql import bound
 from cql.bound.text import expression_text
 from planner import operators as op
 from planner.json_codec import ExprField
-from planner.operators.state_needs import Facts, Growth, Log, Need, Own, Rows
+from planner.operators.state_needs import Facts, Growth, InputRows, OwnState, SynopsisNeed, WindowLog
 
 
 class Synopsis(BaseModel):
@@ -75,27 +75,27 @@ class StateBuilder:
         names = [op.output_names(self.operators[edge.operator]) for edge in operator.inputs]
         self.stubs += [self._stub(operator, need) for need in operator.synopses(below, names)]
 
-    def _stub(self, operator: op.Operator, need: Need) -> Stub:
+    def _stub(self, operator: op.Operator, need: SynopsisNeed) -> Stub:
         kind, rows_of = self._store_of(operator, need)
         own = kind == "private" or not self.share
         store = f"store/{operator.id}/{need.role}" if own else f"store/{kind}/{rows_of}"
         synopsis = self._synopsis(operator, need, store)
         return Stub(synopsis, Store(id=store, kind="private" if own else kind, rows_of=rows_of))
 
-    def _store_of(self, operator: op.Operator, need: Need) -> tuple[StoreKind, str]:
+    def _store_of(self, operator: op.Operator, need: SynopsisNeed) -> tuple[StoreKind, str]:
         """Return the kind of store behind a synopsis, and whose rows it keeps."""
         match need:
-            case Own():
+            case OwnState():
                 return "private", operator.id
-            case Log():
+            case WindowLog():
                 return "log", log_key(operator)
-            case Rows():
+            case InputRows():
                 edge = operator.inputs[need.input]
                 producer = self.operators[edge.operator]
                 is_log = edge.route == "local" and follows_log(producer)
                 return ("log", log_key(producer)) if is_log else ("relation", edge_key(edge))
 
-    def _synopsis(self, operator: op.Operator, need: Need, store: str) -> Synopsis:
+    def _synopsis(self, operator: op.Operator, need: SynopsisNeed, store: str) -> Synopsis:
         holds, index, expiry, growth = self._description(operator, need)
         return Synopsis(
             id=f"{operator.id}/{need.role}",
@@ -109,14 +109,16 @@ class StateBuilder:
             store=store,
         )
 
-    def _description(self, operator: op.Operator, need: Need) -> tuple[str, tuple[bound.Expr, ...], str, Growth]:
+    def _description(
+        self, operator: op.Operator, need: SynopsisNeed
+    ) -> tuple[str, tuple[bound.Expr, ...], str, Growth]:
         """Return what a synopsis holds, by what it is looked up, when rows leave, how it grows."""
         match need:
-            case Own():
+            case OwnState():
                 return need.holds, need.keys, need.expiry, need.growth
-            case Log():
+            case WindowLog():
                 return need.holds, (), operator.expiry, self.facts[operator.id].growth
-            case Rows():
+            case InputRows():
                 producer = self.operators[operator.inputs[need.input].operator]
                 holds = need.holds or f"rows ({', '.join(op.output_names(producer))})"
                 return holds, need.keys, producer.expiry, self.facts[producer.id].growth
@@ -136,7 +138,7 @@ def log_key(window: op.Operator) -> str:
     return f"{key}/{window.counts_in}" if window.counts_in else key
 
 
-def edge_key(edge: op.Input) -> str:
+def edge_key(edge: op.InputEdge) -> str:
     """Return what identifies a sequence of elements as it arrives over an edge."""
     if edge.route == "local":
         return edge.operator

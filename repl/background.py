@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 from cql.bound import Rel
 from cql.catalog import QueryDef
 from cql.visible import visible
-from repl.samples import Course, sample
+from repl.samples import SampleHistory, sample
 
 if TYPE_CHECKING:
     from runtime.columns.batch import ChangeBatch
-    from runtime.connectors.keeping import Kept
+    from runtime.connectors.keeping import KeptResults
     from runtime.engine.statistics import Figures
     from runtime.local.run import LocalRun
     from runtime.spark.run import SparkRun
@@ -58,7 +58,7 @@ class Latest:
         self.count = 0
         self._position = 0
 
-    def follow(self, kept: Kept) -> None:
+    def follow(self, kept: KeptResults) -> None:
         """Remember the last of what is kept that is new."""
         batches, self._position = kept.since(max(self._position, kept.kept_from))
         self._add(batches)
@@ -86,7 +86,7 @@ class Background:
     def __init__(self, queries: Sequence[QueryDef], when_ended: Callable[[], None]) -> None:
         self.queries = {query.name: query for query in queries}
         self.latest = {name: Latest(query.tree) for name, query in self.queries.items() if query.sink is None}
-        self.course = Course()
+        self.course = SampleHistory()
         self.doing = "starting"
         self.began = time.monotonic()
         self.ended: float | None = None
@@ -147,7 +147,7 @@ class Background:
     def _run(self) -> None:
         raise NotImplementedError
 
-    def _collect(self, results: Mapping[str, Kept]) -> None:
+    def _collect(self, results: Mapping[str, KeptResults]) -> None:
         """Take what queries have yielded since the last time."""
         for name, kept in results.items():
             if name in self.latest:

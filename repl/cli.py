@@ -20,7 +20,7 @@ from cql.catalog import Catalog, QueryDef
 from cql.errors import CqlError, Diagnostic
 from cql.session import Outcome, Session
 from cql.settings import Settings
-from cql.source import NO_SPAN, Source
+from cql.source import NO_SPAN, SourceText
 from cql.visible import visible, visible_lines
 from repl.display import Display, complain, complain_of_bug
 from repl.files import read_source, shown_name
@@ -105,7 +105,7 @@ def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 def _run_script(options: argparse.Namespace, settings: Settings) -> int:
     """Check a whole script, then answer its questions and run its queries in order."""
-    source = Source(COMMAND if options.file is None else shown_name(options.file), options.text or "")
+    source = SourceText(COMMAND if options.file is None else shown_name(options.file), options.text or "")
     try:
         if options.file is not None:
             source = read_source(options.file)
@@ -119,7 +119,7 @@ def _run_script(options: argparse.Namespace, settings: Settings) -> int:
         script.start(session.catalog)
     except CqlError as error:
         is_placed = any(each.span != NO_SPAN for each in error.diagnostics)
-        return _report(error.within(source if is_placed else Source(source.name, "")))
+        return _report(error.within(source if is_placed else SourceText(source.name, "")))
     return DONE
 
 
@@ -130,7 +130,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 def _explain(options: argparse.Namespace, settings: Settings) -> int:
     from shedding.insert_drops import plan_of
 
-    source = Source(shown_name(options.file), "")
+    source = SourceText(shown_name(options.file), "")
     try:
         source = read_source(options.file)
         catalog = _checked(source, settings)
@@ -152,7 +152,7 @@ def _state(options: argparse.Namespace, settings: Settings) -> int:
         else:
             show_part(checkpoint, options.store, options.batch, options.limit, options.output)
     except CqlError as error:
-        return _report(error.within(Source(options.checkpoint, "")))
+        return _report(error.within(SourceText(options.checkpoint, "")))
     return DONE
 
 
@@ -182,7 +182,7 @@ def _shell(options: argparse.Namespace, settings: Settings) -> int:
 # --------------------------------------------------------------------------------------- reading and checking
 
 
-def _checked(source: Source, settings: Settings) -> Catalog:
+def _checked(source: SourceText, settings: Settings) -> Catalog:
     """Return what a script defines; raises with all that is wrong in it, or that cannot shed as it asks."""
     session = Session(Catalog(settings=settings))
     outcomes = session.run(source.text, source.name)

@@ -54,7 +54,7 @@ def candidates(before: str, after: str, catalog: Catalog) -> list[Candidate]:
     line = before.rpartition("\n")[2]
     if is_command(line) and not _statement(before[: len(before) - len(line)]).strip():
         return list(_of_command(line.lstrip(), catalog))
-    return list(_Place(_statement(before), after.partition(";")[0], catalog).candidates())
+    return list(_CursorContext(_statement(before), after.partition(";")[0], catalog).candidates())
 
 
 def _statement(text: str) -> str:
@@ -116,7 +116,7 @@ def _names(catalog: Catalog, *kinds: str) -> list[str]:
     return [getattr(each, "name") for kind in kinds for each in homes[kind]]  # noqa: B009
 
 
-class _Place:
+class _CursorContext:
     """A place in an unfinished statement: the word at the cursor, and the words before it in capitals."""
 
     def __init__(self, before: str, after: str, catalog: Catalog) -> None:

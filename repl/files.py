@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
-from cql.source import NO_SPAN, Source, Span
+from cql.source import NO_SPAN, SourceText, Span
 
 
-def read_source(name: str) -> Source:
+def read_source(name: str) -> SourceText:
     """Return the text of a file, or of standard input for `-`."""
     shown = shown_name(name)
     try:
@@ -32,20 +32,22 @@ def read_source(name: str) -> Source:
                 Code.ENCODING,
                 "this is not a text file",
                 hint="a script is UTF-8 text; a text saved as UTF-16 has to be saved as UTF-8",
-            ).within(Source(shown, ""))
-        return Source(shown, data.decode("utf-8-sig"))
+            ).within(SourceText(shown, ""))
+        return SourceText(shown, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise _not_utf8(shown, data, error.start) from None
 
 
 def _unreadable(name: str, message: str, hint: str | None = None, candidates: Sequence[str] = ()) -> CqlError:
-    return CqlError([Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], Source(shown_name(name), ""))
+    return CqlError(
+        [Diagnostic(Code.NO_FILE, message, NO_SPAN, hint, tuple(candidates))], SourceText(shown_name(name), "")
+    )
 
 
 def _not_utf8(shown: str, data: bytes, at: int) -> CqlError:
     """Return the error for a byte that is no UTF-8, pointing at it."""
     before = data[:at].decode("utf-8-sig")
-    source = Source(shown, before + data[at:].decode("utf-8", errors="replace"))
+    source = SourceText(shown, before + data[at:].decode("utf-8", errors="replace"))
     place = Span(len(before), len(before) + 1)
     message = f"the byte 0x{data[at]:02X} is not UTF-8 text"
     return fail(Code.ENCODING, message, place, hint="save the file as UTF-8").within(source)

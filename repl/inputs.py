@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from cql import ast
 from cql.parsing.parser import parse_piece
-from cql.parsing.splitting import Piece, split_statements
-from cql.source import Source, Span
+from cql.parsing.splitting import StatementText, split_statements
+from cql.source import SourceText, Span
 
 WORDS = {"quit": "\\q", "exit": "\\q", "help": "\\h", "?": "\\h"}
 """What other shells call commands; a line that is one of these alone is taken for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class ShellInput:
     """A statement or a command, in the text that it is part of."""
 
-    source: Source
-    piece: Piece
+    source: SourceText
+    piece: StatementText
     is_command: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Input:
         return parse_piece(self.source.text, self.piece)
 
 
-def inputs(lines: Iterable[str], name: str) -> Iterator[Input]:
+def inputs(lines: Iterable[str], name: str) -> Iterator[ShellInput]:
     """Yield the statements and commands of a text that comes line by line.
 
     >>> [each.text for each in inputs(["show\\n", "streams; start\\n", "; \\n", "\\\\d bid\\n", "stop"], "x")]
@@ -46,18 +46,20 @@ def inputs(lines: Iterable[str], name: str) -> Iterator[Input]:
         start, text = len(text), text + line
         if start == begin and is_command(line):
             first = start + len(line) - len(line.lstrip())
-            yield Input(Source(name, text), Piece(Span(first, start + len(line.rstrip()))), is_command=True)
+            yield ShellInput(
+                SourceText(name, text), StatementText(Span(first, start + len(line.rstrip()))), is_command=True
+            )
             begin = len(text)
             continue
         pieces = list(split_statements(text, begin))
         begin = len(text)
         for piece in pieces:
             if piece.terminated:
-                yield Input(Source(name, text), piece)
+                yield ShellInput(SourceText(name, text), piece)
             else:
                 begin = piece.span.start
     if begin < len(text):
-        yield from (Input(Source(name, text), piece) for piece in split_statements(text, begin))
+        yield from (ShellInput(SourceText(name, text), piece) for piece in split_statements(text, begin))
 
 
 def is_command(line: str) -> bool:

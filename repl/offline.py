@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from cql.errors import Code, CqlError, fail, nearest
-from cql.source import Source
+from cql.source import SourceText
 from runtime.connectors.tables import table_text
 from shedding.offline.archive import incomplete, undelivered_pairs
 from shedding.offline.optimum import optimum
@@ -90,7 +90,7 @@ def _instants(table: pa.Table, name: str, column: str) -> Ints:
 
 
 def _wrong(name: str, code: Code, message: str, hint: str | None = None, near: Sequence[str] = ()) -> CqlError:
-    return fail(code, message, hint=hint, candidates=near).within(Source(name, ""))
+    return fail(code, message, hint=hint, candidates=near).within(SourceText(name, ""))
 
 
 # ---------------------------------------------------------------------------------------------------- the tools
@@ -139,7 +139,7 @@ def show_missing(inputs: Inputs, window: int, log: str) -> None:
     options = csv.WriteOptions(quoting_style="needed")
     sys.stdout.flush()
     print(_csv_text(table, options), end="")
-    rows = sum(int(mask.sum()) for mask in incomplete(left, right, window, missing))
+    rows = sum(int(mask.sum()) for mask in incomplete(left, right, missing))
     summary = f"{len(delivered)} pairs were delivered, {len(missing)} are missing; {rows} rows were not fully joined"
     print(summary, file=sys.stderr)
 

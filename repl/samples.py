@@ -60,7 +60,7 @@ class Sample:
         return sum(self.late.values()) + sum(self.skipped.values())
 
 
-class Course:
+class SampleHistory:
     """The samples of a run, oldest first."""
 
     def __init__(self) -> None:

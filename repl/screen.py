@@ -45,7 +45,7 @@ def watch(run: Background, plan: Plan | None, query: str | None, display: Termin
     if display.console.is_dumb_terminal or not display.console.is_terminal:
         _print_lines(run, display)
         return
-    seen = _Seen(run, query)
+    seen = _ShownQuery(run, query)
     application: Application[None] = Application(
         layout=Layout(
             Window(FormattedTextControl(lambda: _drawn(application, run, plan, seen.chosen), show_cursor=False))
@@ -77,7 +77,7 @@ def _print_lines(run: Background, display: TerminalDisplay) -> None:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ShownQuery:
     """Which query is shown alone; None if all are."""
 
     run: Background
@@ -90,7 +90,7 @@ class _Seen:
         self.chosen = names[(at + 1) % len(names)]
 
 
-def _keys(seen: _Seen) -> KeyBindings:
+def _keys(seen: _ShownQuery) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("q")

@@ -27,12 +27,12 @@ from cql.parsing import parse_script
 from cql.parsing.stream_script import is_stream_script
 from cql.session import Listing, Outcome, Session
 from cql.settings import Settings
-from cql.source import NO_SPAN, Source, Span
+from cql.source import NO_SPAN, SourceText, Span
 from repl.commands import BY_NAME, COMMANDS, nearest_commands
 from repl.display import Display, complain, complain_of_bug
 from repl.files import read_source
 from repl.help import STATEMENTS, find_help
-from repl.inputs import WORDS, Input, inputs
+from repl.inputs import WORDS, ShellInput, inputs
 from repl.script import RunOptions, Script
 
 DONE, USER_ERROR, RUN_FAILED = 0, 1, 3
@@ -79,7 +79,7 @@ class Shell:
     def run_text(self, text: str, name: str) -> None:
         """Carry out the statements and commands of a text, all of which is there."""
         if is_stream_script(text):
-            self._run_stream_script(Source(name, text))
+            self._run_stream_script(SourceText(name, text))
         else:
             self.run_lines(text.splitlines(keepends=True), name)
 
@@ -92,7 +92,7 @@ class Shell:
         finally:
             self.script.places = outer
 
-    def _run_stream_script(self, source: Source) -> None:
+    def _run_stream_script(self, source: SourceText) -> None:
         """Carry out a script of STREAM: its statements are not separated by semicolons."""
         parsed = parse_script(source)
         if parsed.diagnostics:
@@ -100,7 +100,7 @@ class Shell:
         for statement in parsed.statements:
             self._guarded(partial(self._carry_out, statement, source), source)
 
-    def take(self, given: Input) -> None:
+    def take(self, given: ShellInput) -> None:
         """Carry out one statement or command; whatever goes wrong is told, and nothing is raised but `Leaving`."""
         started, is_timed = time.perf_counter(), self.is_timing
         if given.is_command:
@@ -112,7 +112,7 @@ class Shell:
             self.display.line(f"took {time.perf_counter() - started:.3f} s")
         sys.stdout.flush()
 
-    def _guarded(self, work: Callable[[], None], source: Source) -> None:
+    def _guarded(self, work: Callable[[], None], source: SourceText) -> None:
         try:
             work()
         except CqlError as error:
@@ -135,7 +135,7 @@ class Shell:
 
     # Statements
 
-    def _carry_out(self, statement: ast.Statement, source: Source) -> None:
+    def _carry_out(self, statement: ast.Statement, source: SourceText) -> None:
         before = dict(self.catalog.queries)
         outcome = self.session.run_statement(statement, source)
         self.script.note_place(outcome)
@@ -180,7 +180,7 @@ class Shell:
 
     # Commands
 
-    def _command(self, given: Input) -> None:
+    def _command(self, given: ShellInput) -> None:
         line = given.text.rstrip(";").strip()
         word, _, rest = WORDS.get(line.lower(), line).partition(" ")
         command = BY_NAME.get(word.lower())

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cql.errors import CqlError, Diagnostic, render, said
 from cql.session import Listing
-from cql.source import NO_SPAN, Source
+from cql.source import NO_SPAN, SourceText
 from cql.visible import visible
 from repl.consoles import SafeConsole
 from repl.display import Display, indented, listed
@@ -72,7 +72,7 @@ class TerminalDisplay(Display):
 
     def problem(self, error: CqlError) -> None:
         """Print what is wrong, where, and what to do about it."""
-        source = error.source or Source("", "")
+        source = error.source or SourceText("", "")
         sys.stdout.flush()
         for diagnostic in error.diagnostics:
             self.console.print(problem_text(diagnostic, source), soft_wrap=True)
@@ -88,7 +88,7 @@ class TerminalDisplay(Display):
             yield
 
 
-def problem_text(diagnostic: Diagnostic, source: Source) -> Text:
+def problem_text(diagnostic: Diagnostic, source: SourceText) -> Text:
     """Return an error with its parts coloured; one without a place begins with its code."""
     if diagnostic.span == NO_SPAN and not source.text:
         lines = [f"{diagnostic.code.text}: {said(diagnostic.message)}"]

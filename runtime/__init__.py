@@ -16,8 +16,8 @@ Its rooms, each of which imports only those before it (`tests/test_layering.py`)
 | `operators` | the operators of a plan at work |
 | `engine` | runs the operators of a plan, saves and restores them |
 | `connectors` | where rows come from and results go to |
+| `reports` | what a run says of itself |
 | `network` | a plan over several places: fragments, buckets, workers, messages |
 | `state_inspection` | what kept state means, for those who look at it |
-| `reports` | what a run says of itself |
 | `local`, `spark` | the hosts |
 """

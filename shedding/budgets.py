@@ -18,7 +18,7 @@ import numpy as np
 
 from planner import operators as op
 from planner.plan import Plan
-from shedding.eviction import ROW_OVERHEAD, Floats, Policy, Side
+from shedding.eviction import ROW_OVERHEAD, ArrivalRates, Floats, Policy
 from shedding.schedule import Ints
 
 STEPS = 4
@@ -34,10 +34,10 @@ Demand = Sequence[tuple[int, float]]
 """Steps of worth, and the bytes that windows would take of what is worth so much."""
 
 
-def demand_by_worth(policy: Policy, sides: Sequence[Side]) -> list[tuple[int, float]]:
+def demand_by_worth(policy: Policy, sides: Sequence[ArrivalRates]) -> list[tuple[int, float]]:
     """Return what the windows of some sides would take in all, by what it is worth to a policy.
 
-    >>> side = Side(np.array([1, 2]), np.array([3.0, 1.0, 0.5]), np.array([0.5, 1.0, 0.0]), window=10)
+    >>> side = ArrivalRates(np.array([1, 2]), np.array([3.0, 1.0, 0.5]), np.array([0.5, 1.0, 0.0]), window=10)
     >>> demand_by_worth(Policy.PROB, [side])
     [(0, 10.0), (-4, 30.0), (-1000, 5.0)]
     >>> demand_by_worth(Policy.RAND, [side])

@@ -26,7 +26,7 @@ MOST_ENDS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemandStep:
     """An operator, as far as it matters at which instants it needs its inputs.
 
     | kind | what it is | what it needs |
@@ -55,7 +55,7 @@ class Grain(NamedTuple):
     elements: int
 
 
-class Span(NamedTuple):
+class InstantSpan(NamedTuple):
     """Instants from a first to a last one; none if they are the wrong way round."""
 
     first: int
@@ -69,7 +69,7 @@ class Delivering(NamedTuple):
     slide: int | None
 
 
-def grains(steps: Sequence[Step]) -> dict[str, Grain]:
+def grains(steps: Sequence[DemandStep]) -> dict[str, Grain]:
     """Return the grains of steps, of which inputs come before readers."""
     found: dict[str, Grain] = {}
     for step in steps:
@@ -93,12 +93,12 @@ def grains(steps: Sequence[Step]) -> dict[str, Grain]:
     return found
 
 
-def grain(steps: Sequence[Step]) -> int:
+def grain(steps: Sequence[DemandStep]) -> int:
     """Return at multiples of what the answer of a query changes; its last step is the output."""
     return grains(steps)[steps[-1].name].changes or 1
 
 
-def delivering(steps: Sequence[Step]) -> list[Delivering]:
+def delivering(steps: Sequence[DemandStep]) -> list[Delivering]:
     """Return the topmost windows; a stream that is read without one counts as a window of one tick."""
     by_name = {step.name: step for step in steps}
     found: dict[str, Delivering] = {}
@@ -118,36 +118,38 @@ def delivering(steps: Sequence[Step]) -> list[Delivering]:
     return list(found.values())
 
 
-def needed(steps: Sequence[Step], length: int, end: int, *, aligned: bool = True) -> dict[str, Span]:
+def needed(steps: Sequence[DemandStep], length: int, end: int, *, aligned: bool = True) -> dict[str, InstantSpan]:
     """Return the instants of each step that the unit with some end needs.
 
     If not `aligned`, every slide is taken to lie as badly as it can.
     """
     known = grains(steps)
     step_size = grain(steps)
-    needs: dict[str, Span] = {steps[-1].name: Span(end - length + step_size, end + step_size - 1)}
+    needs: dict[str, InstantSpan] = {steps[-1].name: InstantSpan(end - length + step_size, end + step_size - 1)}
     for step in reversed(steps):
         asked = needs.get(step.name)
         if asked is not None and asked.first <= asked.last:
             for name, span in _asked_of_inputs(step, asked, known, aligned):
                 other = needs.get(name, span)
-                needs[name] = Span(min(span.first, other.first), max(span.last, other.last))
+                needs[name] = InstantSpan(min(span.first, other.first), max(span.last, other.last))
     return needs
 
 
-def _asked_of_inputs(step: Step, asked: Span, known: dict[str, Grain], aligned: bool) -> Iterator[tuple[str, Span]]:
+def _asked_of_inputs(
+    step: DemandStep, asked: InstantSpan, known: dict[str, Grain], aligned: bool
+) -> Iterator[tuple[str, InstantSpan]]:
     """Yield the inputs of a step with the instants at which it needs them."""
     below = [known[name] for name in step.inputs]
     spans = [asked] * len(below)
     match step.kind:
         case "window":
             evaluated = _down(asked, step.slide or 1, aligned)
-            spans = [Span(evaluated.first - step.length + 1, evaluated.last)]
+            spans = [InstantSpan(evaluated.first - step.length + 1, evaluated.last)]
         case "count":
-            spans = [Span(EVERYTHING, asked.last)]
+            spans = [InstantSpan(EVERYTHING, asked.last)]
         case "difference":
             inside = _inside(asked, below[0].changes, aligned)
-            spans = [Span(inside.first - 1, inside.last)]
+            spans = [InstantSpan(inside.first - 1, inside.last)]
         case "contents" if step.slide:
             spans = [_inside(asked, step.slide, aligned)]
         case "probe":
@@ -155,21 +157,21 @@ def _asked_of_inputs(step: Step, asked: Span, known: dict[str, Grain], aligned: 
     return zip(step.inputs, spans, strict=True)
 
 
-def _down(span: Span, grid: int, aligned: bool) -> Span:
+def _down(span: InstantSpan, grid: int, aligned: bool) -> InstantSpan:
     """Return the multiples of a grid that are in force during a stretch of time."""
     first = span.first // grid * grid if aligned else span.first - grid + 1
-    return Span(max(first, EVERYTHING), span.last // grid * grid)
+    return InstantSpan(max(first, EVERYTHING), span.last // grid * grid)
 
 
-def _inside(span: Span, grid: int, aligned: bool) -> Span:
+def _inside(span: InstantSpan, grid: int, aligned: bool) -> InstantSpan:
     """Return the multiples of a grid inside a stretch of time."""
     if grid == 0:
-        return Span(1, 0)
+        return InstantSpan(1, 0)
     first = -(-span.first // grid) * grid if aligned and span.first > EVERYTHING else span.first
-    return Span(first, span.last // grid * grid)
+    return InstantSpan(first, span.last // grid * grid)
 
 
-def sizes(steps: Sequence[Step], length: int) -> dict[str, int | None]:
+def sizes(steps: Sequence[DemandStep], length: int) -> dict[str, int | None]:
     """Return for each stream how many ticks up to the end of a unit that unit needs; None: all there ever were."""
     slides = [step.slide for step in steps if step.slide]
     ends = lcm(length, *slides) // length
@@ -188,7 +190,7 @@ def sizes(steps: Sequence[Step], length: int) -> dict[str, int | None]:
     return found
 
 
-def formula(steps: Sequence[Step], length: int) -> int:
+def formula(steps: Sequence[DemandStep], length: int) -> int:
     """Return the largest size by the paper's rules: L + w - d for a window that delivers, w - 1 for each one below."""
     most = length
     asked: dict[str, int] = {}
@@ -215,7 +217,7 @@ class Cut(NamedTuple):
     batch: int
 
 
-def cut(steps: Sequence[Step], max_gap: int, shortest: int) -> Cut:
+def cut(steps: Sequence[DemandStep], max_gap: int, shortest: int) -> Cut:
     """Return the units of a query that may lose `max_gap` windows in a row.
 
     Units are as long as it takes for all slides to come round. Windows without a slide change with every tick: then a

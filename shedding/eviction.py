@@ -1,9 +1,7 @@
 """Semantic eviction: which stored rows of an equi-join stay when the memory for them is short.
 
-Follows section 2.5 of the sheet `papers/join-shedding.md` in the threshold form of its section 4.3. What a stored row
-is worth depends on its key and its age only: how often partners with that key arrive, and for how long it will still be
-in the window. So one place that knows how often keys arrive can say for each key up to which age its rows are held, and
-every bucket of partitioned state can follow that on its own.
+Follows section 2.5 of the sheet `papers/join-shedding.md`. What a stored row is worth depends on its key and its age
+only: how often partners with that key arrive, and for how long it will still be in the window.
 
 | policy | what stays |
 |---|---|
@@ -23,7 +21,7 @@ Everything here is a function of its inputs and a seed. It knows nothing of plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -112,36 +110,26 @@ class Frequencies:
         """Count arrivals in the ticks that have passed; each key is named once."""
         weights = counts.astype(np.float64)
         self.total += float(weights.sum())
-        self._track(keys.astype(np.int64), weights, np.zeros(len(keys)), 0.0)
-        self._sample(keys.astype(np.int64), weights, 1.0)
+        self._track(keys.astype(np.int64), weights)
+        self._sample(keys.astype(np.int64), weights)
 
-    def merge(self, other: Frequencies) -> None:
-        """Count also what was counted elsewhere in the same ticks, in another bucket, say."""
-        self.elapsed = max(self.elapsed, other.elapsed)
-        self.total += other.total
-        self._track(other.keys, other.weights, other.errors, other.floor)
-        self._sample(other.sampled_keys, other.sampled_weights, other.sampled_below)
-
-    def _track(self, keys: Ints, weights: Floats, errors: Floats, floor: float) -> None:
-        """Add weights; what one of the two does not know may have arrived as often as its floor there."""
+    def _track(self, keys: Ints, weights: Floats) -> None:
+        """Add weights; a key that is not tracked may have arrived as often before as the floor says."""
         together = np.union1d(self.keys, keys)
         mine, others = np.searchsorted(together, self.keys), np.searchsorted(together, keys)
         summed, missed = np.full(len(together), self.floor), np.full(len(together), self.floor)
         summed[mine], missed[mine] = self.weights, self.errors
-        more, missed_more = np.full(len(together), floor), np.full(len(together), floor)
-        more[others], missed_more[others] = weights, errors
-        summed, missed = summed + more, missed + missed_more
+        summed[others] += weights
         stays = np.zeros(len(together), np.bool_)
         stays[np.lexsort((together, -summed))[: self.capacity]] = True
         stays &= summed >= FORGOTTEN
-        self.floor = float(summed[~stays].max(initial=self.floor + floor))
+        self.floor = float(summed[~stays].max(initial=self.floor))
         self.keys, self.weights, self.errors = together[stays], summed[stays], missed[stays]
 
-    def _sample(self, keys: Ints, weights: Floats, below: float) -> None:
+    def _sample(self, keys: Ints, weights: Floats) -> None:
         together, at = np.unique(np.concatenate((self.sampled_keys, keys)), return_inverse=True)
         summed = np.bincount(at, np.concatenate((self.sampled_weights, weights)), len(together)).astype(np.float64)
         tossed = coins(_SAMPLE_SEED, together)
-        self.sampled_below = min(self.sampled_below, below)
         stays = (tossed < self.sampled_below) & (summed >= FORGOTTEN)
         if stays.sum() > _SAMPLED:
             self.sampled_below = float(np.partition(tossed[stays], _SAMPLED)[_SAMPLED])
@@ -167,7 +155,7 @@ class Frequencies:
         """Return how often keys arrive, in arrivals per tick."""
         if not self.elapsed:
             return np.zeros(len(keys))
-        return _looked_up(self.keys, (self.weights - self.errors) / self.elapsed, self.rate_of_others, keys)
+        return looked_up(self.keys, (self.weights - self.errors) / self.elapsed, self.rate_of_others, keys)
 
     def shares(self, keys: Ints) -> Floats:
         """Return which share of all arrivals has each of the keys."""
@@ -212,7 +200,7 @@ class Frequencies:
         return isinstance(other, Frequencies) and self.values() == other.values()
 
 
-def _looked_up(known: Ints, values: Floats, default: float, keys: Ints) -> Floats:
+def looked_up(known: Ints, values: Floats, default: float, keys: Ints) -> Floats:
     """Return the values of keys, given those of known ones in order; `default` for the rest."""
     if not len(known):
         return np.full(len(keys), default)
@@ -224,7 +212,7 @@ def _looked_up(known: Ints, values: Floats, default: float, keys: Ints) -> Float
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ArrivalRates:
     """One side of a join: how often each key arrives on it, and how often its partners do, in arrivals per tick.
 
     The last of the rates are about all keys that are not named: how often any of them arrives, and how often the
@@ -238,12 +226,12 @@ class Side:
     size: float = 1.0
 
     @classmethod
-    def of(cls, own: Frequencies, partner: Frequencies, window: float, size: float = 1.0) -> Side:
+    def of(cls, own: Frequencies, partner: Frequencies, window: float, size: float = 1.0) -> ArrivalRates:
         """Return the side on which `own` arrives, to be joined with `partner`.
 
         >>> left, right = Frequencies(), Frequencies()
         >>> left.observe(np.array([1, 1, 2]), 1); right.observe(np.array([2, 2]), 1)
-        >>> side = Side.of(left, right, window=10)
+        >>> side = ArrivalRates.of(left, right, window=10)
         >>> side.keys.tolist(), side.arrivals.tolist(), side.partners.tolist()
         ([1, 2], [2.0, 1.0, 0.0], [0.0, 2.0, 0.0])
         """
@@ -254,168 +242,21 @@ class Side:
             keys, np.append(arrivals, others), np.append(partner.rates(keys), partner.rate_of_others), window, size
         )
 
-    @property
-    def demand(self) -> float:
-        """What the whole window takes of the budget."""
-        return float(self.arrivals.sum()) * self.window * self.size
-
     def partners_of(self, keys: Ints) -> Floats:
         """Return how many partners of each key arrive per tick."""
-        return _looked_up(self.keys, self.partners[:-1], float(self.partners[-1]), keys)
+        return looked_up(self.keys, self.partners[:-1], float(self.partners[-1]), keys)
 
     def expected(self, keys: Ints, ages: npt.NDArray[Any]) -> Floats:
         """Return how many more partners rows of some ages can expect: what is lost with those that are evicted."""
         return self.partners_of(keys) * np.maximum(self.window - ages, 0.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cut:
-    """What a side holds: rows whose age is below a limit for their key, and of those a share, by coins for their ids.
-
-    Like a decision about windows it is plain data, so that every bucket, and every repetition, does the same.
-    """
-
-    policy: Policy
-    keys: Ints
-    limits: Floats
-    other: float
-    """The limit of keys that are not named."""
-    share: float = 1.0
-    seed: int = 0
-
-    def ages(self, keys: Ints) -> Floats:
-        """Return for how many ticks rows with some keys are held."""
-        return _looked_up(self.keys, self.limits, self.other, keys)
-
-    def keeps(self, keys: Ints, ages: npt.NDArray[Any], ids: Ints) -> Mask:
-        """Return which rows stay, by their keys, ages and ids; ids are for ever, in all buckets."""
-        kept: Mask = ages < self.ages(keys)
-        return kept & (coins(self.seed, ids) < self.share) if self.share < 1 else kept
-
-    def held(self, side: Side, batch: float = 0.0) -> Floats:
-        """Return for how many ticks a row meets its partners on average, for each key of a side and all other ones.
-
-        If rows are evicted only at the end of a micro-batch of `batch` ticks, each is held half a batch longer.
-        """
-        limits = np.append(self.ages(side.keys), self.other)
-        kept, gone = (np.minimum(side.window, held + batch / 2) for held in (limits, 0.0 * limits))
-        return self.share * kept + (1 - self.share) * gone
-
-    def occupancy(self, side: Side) -> float:
-        """Return what it takes of the budget on average."""
-        return float((side.arrivals * self.held(side)).sum()) * side.size
-
-    def values(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "policy": self.policy.value,
-            "keys": self.keys.tolist(),
-            "limits": self.limits.tolist(),
-            "other": self.other,
-            "share": self.share,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Cut:
-        """Return the cut with some values of JSON."""
-        return cls(
-            Policy(values["policy"]),
-            np.array(values["keys"], np.int64),
-            np.array(values["limits"], np.float64),
-            values["other"],
-            values["share"],
-            values["seed"],
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cut) and self.values() == other.values()
-
-
-def cuts(policy: Policy, sides: Sequence[Side], budget: float, *, pooled: bool = False, seed: int = 0) -> list[Cut]:
-    """Return what each side holds so that all of it takes no more than a budget, on average.
-
-    Each side gets the same part of it; pooled, they compete.
-
-    >>> side = Side(np.array([1, 2]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.1, 0.0]), window=10)
-    >>> [cut] = cuts(Policy.PROB, [side], budget=14)
-    >>> cut.ages(np.array([1, 2])).tolist(), round(expected_recall([side], [cut]), 3)
-    ([10.0, 4.0], 0.9)
-    >>> [cut] = cuts(Policy.LIFE, [side], budget=14)
-    >>> cut.ages(np.array([1, 2])).tolist(), round(expected_recall([side], [cut]), 3)
-    ([9.0, 5.0], 0.833)
-    """
-    if pooled:
-        return _cuts(policy, sides, budget, seed)
-    return [cut for side in sides for cut in _cuts(policy, [side], budget / len(sides), seed)]
-
-
-def _cuts(policy: Policy, sides: Sequence[Side], budget: float, seed: int) -> list[Cut]:
-    """Return what sides hold that compete for a budget."""
-    demand = sum(side.demand for side in sides)
-    if demand <= budget or policy is Policy.RAND:
-        share = min(1.0, budget / demand) if demand else 1.0
-        return [Cut(policy, np.empty(0, np.int64), np.empty(0), side.window, share, seed) for side in sides]
-    demands = np.concatenate([side.arrivals * side.size for side in sides])
-    worths = np.concatenate([side.partners / side.size for side in sides])
-    windows = np.concatenate([np.full(len(side.arrivals), side.window) for side in sides])
-    limits_by = _limits_by_rate if policy is Policy.PROB else _limits_by_expectation
-    limits = np.split(limits_by(demands, worths, windows, budget), np.cumsum([len(side.arrivals) for side in sides]))
-    return [_named(policy, side.keys, part, seed) for side, part in zip(sides, limits, strict=False)]
-
-
-def _named(policy: Policy, keys: Ints, limits: Floats, seed: int) -> Cut:
-    """Return a cut that names only keys that are not as all others."""
-    others = float(limits[-1])
-    differs = limits[:-1] != others
-    return Cut(policy, keys[differs], limits[:-1][differs], others, 1.0, seed)
-
-
-def _limits_by_rate(demands: Floats, worths: Floats, windows: Floats, budget: float) -> Floats:
-    """PROB: the most frequent keys are held for the whole window; of the last ones that fit, the newest rows."""
-    worth, group = np.unique(-worths, return_inverse=True)
-    needed = np.bincount(group, demands * windows, len(worth))
-    left = budget - (np.cumsum(needed) - needed)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = np.where(needed > 0, np.clip(left / needed, 0.0, 1.0), (left > 0).astype(np.float64))
-    limits: Floats = parts[group] * windows
-    return limits
-
-
-def _limits_by_expectation(demands: Floats, worths: Floats, windows: Floats, budget: float) -> Floats:
-    """LIFE: rows are held until they can expect less than a threshold.
-
-    A key is held for windows - threshold / worths ticks. Sorted by what a new row of a key can expect, all up to some
-    key are held for a while, and for those the budget is a linear function of the threshold.
-    """
-    expected = worths * windows
-    order = np.argsort(-expected, kind="stable")
-    order = order[expected[order] > 0]
-    whole = np.cumsum((demands * windows)[order])
-    slopes = np.cumsum(demands[order] / worths[order])
-    following = np.append(expected[order][1:], 0.0)
-    at = int(np.argmax(whole - following * slopes >= budget)) if len(order) else 0
-    if not len(order) or whole[-1] <= budget:
-        return np.where(expected > 0, windows, 0.0)
-    threshold = (whole[at] - budget) / slopes[at] if slopes[at] else expected[order][at]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(expected > 0, np.clip(windows - threshold / worths, 0.0, windows), 0.0)
-
-
-def expected_recall(sides: Sequence[Side], held: Sequence[Cut], batch: float = 0.0) -> float:
-    """Return the share of all pairs that is found on average, if rows are evicted at the end of `batch` ticks."""
-    found = exact = 0.0
-    for side, cut in zip(sides, held, strict=True):
-        pairs = side.arrivals * side.partners
-        found += float((pairs * cut.held(side, batch)).sum())
-        exact += float(pairs.sum()) * side.window
-    return found / exact if exact else 1.0
-
-
 # ----------------------------------------------------------------------------------------------- a hard limit
 
 
-def priorities(policy: Policy, side: Side, keys: Ints, ages: npt.NDArray[Any], ids: Ints, seed: int = 0) -> Floats:
+def priorities(
+    policy: Policy, side: ArrivalRates, keys: Ints, ages: npt.NDArray[Any], ids: Ints, seed: int = 0
+) -> Floats:
     """Return what rows are worth to a policy, for each unit of the budget that they take."""
     match policy:
         case Policy.RAND:

@@ -26,7 +26,7 @@ from planner import operators as op
 from planner.explain.headlines import headline
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
-from shedding.demand import Cut, Step, cut, delivering, drops_early, formula, grain, sizes
+from shedding.demand import Cut, DemandStep, cut, delivering, drops_early, formula, grain, sizes
 from shedding.joins import check_memory, fitting_policy, with_dual_join, with_evicting_join, with_selective_joins
 from shedding.plan_edits import cannot, on, rebuilt, refuse_unsound
 from shedding.schedule import Schedule
@@ -38,7 +38,7 @@ class Shed:
 
     plan: QueryPlan
     level: ServiceLevel
-    steps: tuple[Step, ...]
+    steps: tuple[DemandStep, ...]
     own: Cut
     tables: tuple[str, ...]
     """The streams that lose rows."""
@@ -174,7 +174,9 @@ def _refuse_random(plan: QueryPlan, level: ServiceLevel) -> None:
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
     """Return schedules that lose nothing for all drop operators of a plan."""
-    overlapping = {o.units.schedule for o in plan.operators if isinstance(o, op.Drop) and o.reach > o.units.length}
+    overlapping = {
+        o.units.schedule for o in plan.operators if isinstance(o, op.SourceDrop) and o.reach > o.units.length
+    }
     return {
         units.schedule: Schedule(
             units.length, units.batch, units.seed, units.batch if units.schedule in overlapping else 1
@@ -281,11 +283,11 @@ def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> Q
     return rebuilt(query.plan, share, above, (kind, {"units": units, "grain": grain(query.steps)}))
 
 
-def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Step:
+def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> DemandStep:
     """Return an operator as a step of demand."""
     inputs = tuple(edge.operator for edge in operator.inputs)
     kind, length, slide = operator.time_demand([operators[name].is_stream for name in inputs])
-    return Step(operator.id, kind, inputs, length, slide)
+    return DemandStep(operator.id, kind, inputs, length, slide)
 
 
 # Shedding rows

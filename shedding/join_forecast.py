@@ -36,7 +36,7 @@ MOMENTS = 4
 
 
 @dataclass
-class Front:
+class FrontDrop:
     """Where rows are lost before a join of windows of time looks for any: a drop operator, and what it has passed."""
 
     drop: str

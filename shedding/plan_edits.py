@@ -57,14 +57,14 @@ def rebuilt(
             kind, more = below_output
             shared = operator.model_dump(include={"is_stream", "placement", "level", "reason"})
             last = add(kind(inputs=inputs, columns=made[inputs[0].operator].columns, **shared, **more), "last")
-            inputs = (op.Input(operator=last.id),)
+            inputs = (op.InputEdge(operator=last.id),)
         new = instead.get(operator.id, operator).model_copy(update={"inputs": inputs})
         renamed[operator.id] = add(new, operator.id).id
     return planned(plan.name, made, share)
 
 
 def on(source: op.Source, kind: type[op.Operator], **more: Any) -> op.Operator:
-    return kind(inputs=(op.Input(operator=source.id),), columns=source.columns, is_stream=True, **more)
+    return kind(inputs=(op.InputEdge(operator=source.id),), columns=source.columns, is_stream=True, **more)
 
 
 def cannot(plan: QueryPlan, why: str, other: str | None) -> CqlError:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Decision(NamedTuple):
     fraction: float
 
 
-class Run(NamedTuple):
+class UnitRun(NamedTuple):
     """Units in a row, from the first up to, not including, the last."""
 
     first: int
@@ -129,7 +129,7 @@ class Schedule:
     """The first unit that is not decided; None as long as nobody has asked."""
     decisions: list[Decision] = field(default_factory=list)
     """The last decisions, in the order of their units: the one in force, some before it, and those that come later."""
-    lost: list[Run] = field(default_factory=list)
+    lost: list[UnitRun] = field(default_factory=list)
     """The last runs of lost units."""
     lost_units: int = 0
     """How many units have been lost in all."""
@@ -249,9 +249,9 @@ class Schedule:
     def _lose(self, first: int, last: int) -> None:
         self.lost_units += last - first
         if self.lost and self.lost[-1].last == first:
-            self.lost[-1] = Run(self.lost[-1].first, last)
+            self.lost[-1] = UnitRun(self.lost[-1].first, last)
         else:
-            self.lost.append(Run(first, last))
+            self.lost.append(UnitRun(first, last))
 
     def forget_before(self, unit: int) -> None:
         """Learn that nobody will ask for verdicts on units before one any more."""
@@ -307,7 +307,7 @@ class Schedule:
         is_lost = (at >= 0) & (self._ends[at] > units)
         return np.minimum(np.where(is_lost, self._ends[at], units), before)
 
-    def runs(self, first: int, last: int) -> Iterator[tuple[Run, bool]]:
+    def runs(self, first: int, last: int) -> Iterator[tuple[UnitRun, bool]]:
         """Yield the runs of kept and lost units from one up to, not including, another, each with whether it is kept.
 
         Of what was lost long ago nothing is remembered; then the runs begin later.
@@ -319,11 +319,11 @@ class Schedule:
             begin, end = max(run.first, first), min(run.last, last)
             if begin < end:
                 if first < begin:
-                    yield Run(first, begin), True
-                yield Run(begin, end), False
+                    yield UnitRun(first, begin), True
+                yield UnitRun(begin, end), False
                 first = end
         if first < last:
-            yield Run(first, last), True
+            yield UnitRun(first, last), True
 
     def fractions(self, units: Ints) -> npt.NDArray[np.float64]:
         """Return the share that is to be lost at each unit."""
@@ -372,7 +372,7 @@ class Schedule:
             values["granule"],
             values["next"],
             [Decision(*each) for each in values["decisions"]],
-            [Run(*each) for each in values["lost"]],
+            [UnitRun(*each) for each in values["lost"]],
             values["lost_units"],
             values["first"],
             values["since"],
@@ -380,20 +380,3 @@ class Schedule:
         )
         made._debt.run, made._debt.owed = values["debt"]
         return made
-
-
-def verdicts(batch: int, are_lost: Sequence[bool]) -> list[bool]:
-    """Return which units are kept, given the coins of batches.
-
-    >>> "".join("K" if kept else "D" for kept in verdicts(3, [True, True, False, False]))
-    'DDDKDDDKKKKK'
-    """
-    debt, kept = Compensation(batch), []
-    for is_lost in are_lost:
-        debt.begin(is_lost, 0.0, batch)
-        left = batch
-        while left:
-            loses, count = debt.next(left)
-            kept += [not loses] * count
-            left -= count
-    return kept

@@ -13,7 +13,6 @@ nothing of plans, operators or Spark: it is told what was counted and says what 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
@@ -21,20 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shedding.fitting import Floats, fitted
+from shedding.fitting import Floats
 from shedding.schedule import Ints, Mask, coins
-
-BOOST = 1.2
-"""By which factor the fraction grows again, at most, from one step to the next."""
 
 LEAST = 1e-4
 """The smallest fraction: from 0 it could not grow again."""
 
 SAMPLING = 0.1
 """Which share of what may be processed goes to full probes."""
-
-REMEMBERED = 40
-"""From how many micro-batches costs are learned."""
 
 LIKE_OTHERS = 30.0
 """With so many matches, what is known of a type counts as much as what is known of all."""
@@ -44,16 +37,6 @@ HALVES = 2.0
 
 
 # How much
-
-
-def adapted(fraction: float, fetched: float, offered: float, boost: float = BOOST) -> float:
-    """Return the next fraction, if so many of the tuples that were offered could be fetched: down at once, up slowly.
-
-    >>> adapted(1.0, 40, 100), adapted(0.5, 120, 100), adapted(0.9, 0, 0), adapted(0.5, 0, 100)
-    (0.4, 0.6, 1.0, 0.0001)
-    """
-    share = fetched / offered if offered > 0 else 1.0
-    return max(LEAST, share * fraction if share < 1 else min(1.0, boost * fraction))
 
 
 def fraction_within(share: float, sampling: float = SAMPLING) -> float:
@@ -69,46 +52,6 @@ def fraction_within(share: float, sampling: float = SAMPLING) -> float:
         return 1.0
     whole = 1 + sampling
     return max(LEAST, 2 * share / (whole + sqrt(whole * whole - 4 * sampling * share)))
-
-
-@dataclass
-class Rate:
-    """The fraction for micro-batches: what their time allows, by costs that are learned from those before.
-
-    A micro-batch takes c0 + c1 * comparisons. Where c0 alone takes all the time, shedding does not help, and as much
-    is processed as takes as long as c0 does.
-
-    >>> rate = Rate()
-    >>> for comparisons in (1e6, 2e6, 4e6):
-    ...     for _ in range(5): rate.observe(comparisons, 0.5 + 1e-6 * comparisons)
-    >>> 0.2 < rate.decide(seconds=2.5, comparisons=8e6) < 0.3
-    True
-    """
-
-    fraction: float = 1.0
-    fixed: float = 0.4
-    comparison: float = 5e-8
-    boost: float = BOOST
-    sampling: float = SAMPLING
-    _seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-
-    def observe(self, comparisons: float, seconds: float) -> None:
-        """Learn from a micro-batch that made some comparisons; without any, it says nothing."""
-        if comparisons > 0:
-            self._seen.append((comparisons, seconds))
-            counts = [[1.0, count] for count, _ in self._seen]
-            fixed, comparison = fitted(counts, [taken for _, taken in self._seen], [self.fixed, self.comparison])
-            self.fixed, self.comparison = float(fixed), max(float(comparison), 1e-12)
-
-    def decide(self, seconds: float, comparisons: float) -> float:
-        """Return the fraction for a micro-batch that may take some time and would make so many comparisons in all."""
-        if comparisons <= 0:
-            share = 1.0
-        else:
-            allowed = max(seconds - self.fixed, min(self.fixed, 0.5 * seconds), 0.0)
-            share = allowed / (self.comparison * comparisons)
-        self.fraction = min(fraction_within(share, self.sampling), self.boost * self.fraction, 1.0)
-        return self.fraction
 
 
 # Where
@@ -144,23 +87,8 @@ def taken(fraction: float, densities: Floats) -> Floats:
     return found
 
 
-def by_direction(fraction: float, lengths: tuple[float, float], means: tuple[float, float]) -> tuple[float, float]:
-    """Return the fractions of both windows: the denser one first, with as many comparisons as one fraction for both.
-
-    >>> by_direction(0.3, (10, 10), (0.2, 0.1)), by_direction(0.75, (10, 10), (0.1, 0.2))
-    ((0.6, 0.0), (0.5, 1.0))
-    """
-    first, second = lengths
-    budget = fraction * (first + second)
-    if means[0] >= means[1]:
-        part = min(1.0, budget / first)
-    else:
-        part = min(1.0, max(0.0, (budget - second) / first))
-    return part, min(1.0, max(0.0, (budget - part * first) / second))
-
-
 @dataclass(frozen=True)
-class Side:
+class WindowProfile:
     """What is known of a window: its length, the density of its cells, and of the types of tuples that probe it.
 
     `utilities` is what a comparison with a tuple of each type is worth on average, `frequencies` the share of tuples
@@ -179,12 +107,12 @@ class Side:
         """How many comparisons there are with each cell."""
         return np.full(len(self.densities), self.length / len(self.densities)) if self.rows is None else self.rows
 
-    def of_one_type(self) -> Side:
+    def of_one_type(self) -> WindowProfile:
         """Return it with all tuples alike."""
         return replace(self, utilities=np.ones(1), frequencies=np.ones(1))
 
 
-def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
+def by_utility(fraction: float, sides: Sequence[WindowProfile]) -> list[Floats]:
     """Return the fraction of each window for each type, so that what is found is worth most: a fractional knapsack.
 
     An item is a cell of a window for one type; it weighs its rows times the frequency of the type, and is worth that
@@ -194,7 +122,7 @@ def by_utility(fraction: float, sides: Sequence[Side]) -> list[Floats]:
 
     >>> even, peaked = np.array([0.1, 0.1]), np.array([0.3, 0.1])
     >>> one = np.ones(1)
-    >>> sides = [Side(10, even, 0.1 * one, one), Side(10, peaked, 0.2 * one, one)]
+    >>> sides = [WindowProfile(10, even, 0.1 * one, one), WindowProfile(10, peaked, 0.2 * one, one)]
     >>> [found.tolist() for found in by_utility(0.25, sides)]
     [[0.0], [0.5]]
     """
@@ -398,9 +326,9 @@ class Learned:
         """Tell whether there were any full probes."""
         return bool(self.counts.comparisons.any())
 
-    def side(self, length: float, rows: Floats | None = None) -> Side:
+    def side(self, length: float, rows: Floats | None = None) -> WindowProfile:
         """Return what is known, for a window of some length, perhaps with so many rows in its cells."""
-        return Side(length, self.densities, self.utilities, self.frequencies, rows)
+        return WindowProfile(length, self.densities, self.utilities, self.frequencies, rows)
 
 
 def _utilities(counts: Counts) -> Floats:
@@ -421,58 +349,6 @@ def _ratio(parts: Any, wholes: Any, otherwise: Any) -> Floats:
     """Return parts of wholes, or something else where there is no whole."""
     parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
     return np.asarray(np.where(wholes > 0, parts / np.where(wholes > 0, wholes, 1.0), otherwise), float)
-
-
-# How much of the answer is found
-
-
-def mass_inside(fraction: float, densities: Floats) -> float:
-    """Return which share of a window's matches is in the fraction that is selected, as far as densities are known.
-
-    >>> round(mass_inside(0.25, np.array([0.1, 0.3, 0.1, 0.1])), 3), mass_inside(0.25, np.zeros(4))
-    (0.5, 0.25)
-    """
-    total = densities.sum()
-    if total <= 0:
-        return min(1.0, fraction)
-    return float((taken(fraction, densities) * densities).sum() / total)
-
-
-@dataclass
-class Recall:
-    """How much of the exact answer is found, by what full probes found inside and outside of what was selected.
-
-    A full probe stands for 1 / sampling tuples, all but itself selective ones. Selections are made before the probes
-    that judge them, so that a choice by chance is not taken for a good one. By side, and in total.
-
-    >>> recall = Recall()
-    >>> recall.add(0, inside=30.0, total=40.0, sampling=0.1)
-    >>> recall.add(1, inside=0.0, total=10.0, sampling=0.1)
-    >>> round(recall.side(0), 3), round(recall.total(), 3), recall.side(1)
-    (0.775, 0.64, 0.1)
-    """
-
-    found: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    exact: list[float] = field(default_factory=lambda: [0.0, 0.0])
-
-    def add(self, side: int, inside: float, total: float, sampling: float) -> None:
-        """Take in what full probes of a side found."""
-        if sampling > 0:
-            self.found[side] += total + inside * (1 - sampling) / sampling
-            self.exact[side] += total / sampling
-
-    def fade(self, factor: float) -> None:
-        """Let what was seen weigh less, to tell of the present."""
-        self.found = [factor * each for each in self.found]
-        self.exact = [factor * each for each in self.exact]
-
-    def side(self, side: int) -> float | None:
-        """Return the recall of the matches that tuples find in one window; None if nothing is known."""
-        return self.found[side] / self.exact[side] if self.exact[side] > 0 else None
-
-    def total(self) -> float | None:
-        """Return the recall of the whole join; None if nothing is known."""
-        return sum(self.found) / sum(self.exact) if sum(self.exact) > 0 else None
 
 
 # All together
@@ -499,7 +375,6 @@ class Adaptation:
     seed: int = 0
     sampling: float = SAMPLING
     halves: float = HALVES
-    recall: Recall = field(default_factory=Recall)
     learned: tuple[Learned, Learned] = field(init=False)
     in_force: tuple[tuple[Selection, ...], tuple[Selection, ...]] = field(init=False)
     """By side and type of the probing tuple."""
@@ -517,9 +392,6 @@ class Adaptation:
         """Take in what was counted while the selections in force were used."""
         for side in (0, 1):
             self.learned[side].learn(counts[side], self.halves)
-            for type_, selection in enumerate(self.in_force[side]):
-                total = float(counts[side].worth[type_])
-                self.recall.add(side, float(counts[side].inside[type_]), total, selection.sampling)
 
     def selections(self, fraction: float) -> tuple[tuple[Selection, ...], tuple[Selection, ...]]:
         """Put the selections for a fraction of all comparisons in force, by side and type; return them."""
@@ -613,61 +485,3 @@ class Adaptation:
             weights.append(self.learned[side].densities * np.diff(borders))
         known = np.concatenate(weights)
         return float(np.average(np.concatenate(values), weights=known if known.any() else None))
-
-    def mass_inside(self) -> float:
-        """Return which share of all matches the selections in force find, as far as densities are known."""
-        found, total = 0.0, 0.0
-        for side in (0, 1):
-            known = self.learned[side]
-            for type_, selection in enumerate(self.in_force[side]):
-                weight = self.lengths[side] * float(known.frequencies[type_] * known.utilities[type_])
-                width = sum(each.end - each.least for each in selection.ages) / (self.lengths[side] + 1)
-                found += weight * mass_inside(width, known.densities)
-                total += weight
-        return found / total if total > 0 else 1.0
-
-
-# How small cells should be
-
-
-def cell_masses(density: Floats, length: float, cell: float, steps: int = 200) -> Floats:
-    """Return the matches in each of 1 + ceil(length / cell) cells that slide by whole cells, on average over time.
-
-    `density` has the match density at evenly spaced ages from 0 to `length`.
-
-    >>> cell_masses(np.ones(1001), 1.0, 0.5).round(3).tolist()
-    [0.25, 0.5, 0.25]
-    """
-    ages = np.linspace(0.0, length, len(density))
-    area = np.concatenate(([0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(ages))))
-    count = 1 + int(np.ceil(length / cell - 1e-9))
-    ends = (np.arange(steps)[:, None] + 0.5) / steps * cell + np.arange(count) * cell
-    masses: Floats = np.mean(np.interp(ends, ages, area) - np.interp(ends - cell, ages, area), axis=0)
-    return masses
-
-
-def captured(masses: Floats, fraction: float, length: float, cell: float) -> float:
-    """Return the matches that are found in a fraction of a window if its best cells are taken first."""
-    best = np.sort(masses)[::-1]
-    return float((best * np.clip(fraction * length / cell - np.arange(len(best)), 0.0, 1.0)).sum())
-
-
-def largest_area(density: Floats, length: float, width: float) -> float:
-    """Return the largest area under a density over any set of ages of some total width.
-
-    >>> round(largest_area(np.array([0.0, 1.0, 2.0, 1.0]), 4.0, 2.0), 3)
-    3.0
-    """
-    step = length / len(density)
-    best = np.sort(density)[::-1]
-    return float((best * step * np.clip(width / step - np.arange(len(best)), 0.0, 1.0)).sum())
-
-
-def optimality(density: Floats, length: float, cell: float, fraction: float) -> float:
-    """Return what cells of some size find of what infinitely small ones would.
-
-    >>> optimality(np.ones(1001), 1.0, 0.05, 0.5) > 0.99
-    True
-    """
-    found = captured(cell_masses(density, length, cell), fraction, length, cell)
-    return found / largest_area(density, length, length * min(1.0, fraction))

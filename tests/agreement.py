@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cql.bound import Rel
-from planner.rewriting import Step
+from planner.rewriting import AppliedRule
 from planner.text import plan_text
 from tests.definition import Result, Row, Value, evaluate
 from tests.definition.plans import meaning
@@ -53,7 +53,7 @@ def plans_disagree(before: Rel, after: Rel, data: Data) -> str | None:
     return disagreement(expected, actual)
 
 
-def plans_report(query: str, before: Rel, after: Rel, data: Data, steps: Sequence[Step] = ()) -> str:
+def plans_report(query: str, before: Rel, after: Rel, data: Data, steps: Sequence[AppliedRule] = ()) -> str:
     """Return what there is to know about two plans that disagree, on as little data as possible.
 
     With the steps in between, it is about the first step that is wrong.

@@ -48,7 +48,7 @@ from cql.catalog import QueryDef
 from cql.errors import Code
 from cql.parsing.stream_script import is_stream_script
 from cql.session import Session
-from cql.source import Source
+from cql.source import SourceText
 from planner.explain.statement import explain_statement
 from repl.cli import main
 from repl.display import Display
@@ -358,7 +358,7 @@ def _blocks(text: str) -> Iterator[Block]:
 
 def _outcome(catalog: Catalog, script: str, name: str) -> tuple[str, set[str]]:
     """Run a script and plan its queries; return what is printed, and the codes of its errors."""
-    source = Source(name, script)
+    source = SourceText(name, script)
     printed = []
     try:
         for outcome in Session(catalog).run(script, name):

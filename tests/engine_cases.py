@@ -28,13 +28,11 @@ from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, combine, compile_query
 from runtime.columns import row_codes as rows
-from runtime.columns.arrow_types import arrow_type
-from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch
-from runtime.connectors.intake import Rows
+from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, empty_batch
+from runtime.connectors.intake import SourceRows
 from runtime.engine.executor import Executor
 from runtime.engine.scheduling import POLICIES
 from runtime.joins import candidates as looking
-from runtime.local.inputs import InputManager
 from tests.agreement import disagreement
 from tests.definition import Result, evaluate
 from tests.definition.evaluator import user_code
@@ -147,7 +145,6 @@ SMALL = {
     },
     "runtime.state.bitmap_index": {"_ROWS": 2, "_STRETCH": 3},
     "runtime.joins.matcher": {"MOST_CANDIDATES": 4},
-    "runtime.local.inputs": {"_SMALL": 2},
     "runtime.state.sorted_runs": {
         "_FIRST_LOOK": 0,
         "_LOOK_GROWTH": 2,
@@ -331,10 +328,10 @@ def _window(rng: Random) -> str:
             "[Range 5]",
             "[Range 4 Slide 2]",
             "[Now]",
-            "[Rows 3]",
-            "[Rows 5]",
-            "[Partition By k Rows 2]",
-            "[Partition By s, f Rows 2 Range 4]",
+            "[SourceRows 3]",
+            "[SourceRows 5]",
+            "[Partition By k SourceRows 2]",
+            "[Partition By s, f SourceRows 2 Range 4]",
             "",
         )
     )
@@ -494,7 +491,7 @@ def pushes(plan: Plan, case: Case, setup: Setup) -> list[Push]:
     """Return all that happens to an executor, tables in a random order."""
     rng = Random(setup.seed)
     by_table = {
-        table: _pushes_of(sources, batches_of(sources[0], case.data[table], case.delay, setup.batch_rows, rng))
+        table: _pushes_of(sources, batches_of(sources[0], case.data[table], setup.batch_rows, rng))
         for table, sources in sources_by_table(plan).items()
     }
     order = [table for table, made in by_table.items() for _ in made]
@@ -502,28 +499,30 @@ def pushes(plan: Plan, case: Case, setup: Setup) -> list[Push]:
     return [by_table[table].pop(0) for table in order]
 
 
-def batches_of(
-    source: op.Source, elements: Sequence[Any], delay: int, sizes: Sequence[int], rng: Random
-) -> list[ChangeBatch]:
-    """Return elements that arrive in pieces of random sizes as the batches that the input manager makes of them."""
+def batches_of(source: op.Source, elements: Sequence[Any], sizes: Sequence[int], rng: Random) -> list[ChangeBatch]:
+    """Return elements in batches of random sizes that end between instants, heartbeats alone among them."""
     if source.time is None:
         contents = _rows(source, elements)
         return [ChangeBatch(contents.columns, contents.instants, None, None, BEGINNING)]
-    manager = InputManager([arrow_type(column.type) for column in source.columns], delay)
-    released, at = [], 0
-    while at < len(elements):
-        part = elements[at : at + rng.choice(sizes)]
-        released += manager.add(_rows(source, part))
-        at += len(part)
-    released += manager.finish()
-    assert manager.late == 0, "an element is late"
-    return released
+    ordered, batches, at = sorted(elements, key=lambda element: element[0]), [], 0
+    while at < len(ordered):
+        last = min(at + rng.choice(sizes), len(ordered))
+        while last < len(ordered) and ordered[last][0] == ordered[last - 1][0]:
+            last += 1
+        newest = ordered[last - 1][0]
+        following = ordered[last][0] if last < len(ordered) else newest + 1
+        rows = _rows(source, ordered[at:last])
+        batches.append(ChangeBatch(rows.columns, rows.instants, None, rows.signs, rng.randint(newest + 1, following)))
+        if batches[-1].until < following and rng.random() < 0.3:
+            batches.append(empty_batch([column.type for column in rows.columns], following))
+        at = last
+    return batches
 
 
-def _rows(source: op.Source, elements: Sequence[Any]) -> Rows:
+def _rows(source: op.Source, elements: Sequence[Any]) -> SourceRows:
     columns = tuple(to_column([row[at] for _, row, _ in elements], c) for at, c in enumerate(source.columns))
     signs = np.array([sign for _, _, sign in elements], np.int64) if source.is_relation else None
-    return Rows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
+    return SourceRows(columns, np.array([instant for instant, _, _ in elements], np.int64), signs)
 
 
 def _pushes_of(sources: Sequence[op.Source], batches: Sequence[ChangeBatch]) -> list[Push]:

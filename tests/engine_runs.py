@@ -21,7 +21,7 @@ from tests.definition.evaluator import Element, Result
 from tests.definition.values import fit
 
 
-def to_column(values: Sequence[Any], column: op.Column) -> pa.Array:
+def to_column(values: Sequence[Any], column: op.OutputColumn) -> pa.Array:
     """Return values of the definition as an Arrow column."""
     fitted = [fit(value, column.type) for value in values]
     target = arrow_type(column.type)

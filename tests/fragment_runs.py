@@ -25,7 +25,7 @@ from runtime.columns.batch import BEGINNING, BLOCK_ROWS
 from runtime.engine.scheduling import POLICIES
 from runtime.network import overflow
 from runtime.network import partial_aggregates as combining
-from runtime.network.layout import Layout, level_of
+from runtime.network.layout import NetworkLayout, level_of
 from runtime.network.messages import (
     CONTROL,
     COUNTS,
@@ -53,7 +53,9 @@ Place = tuple[str, int]
 class Cluster:
     """Workers of all buckets, and the chunks and positions that they saved."""
 
-    def __init__(self, layout: Layout, functions: Mapping[str, Any], static: Mapping[str, Any], rng: Random) -> None:
+    def __init__(
+        self, layout: NetworkLayout, functions: Mapping[str, Any], static: Mapping[str, Any], rng: Random
+    ) -> None:
         self.layout = layout
         self._made = (functions, static)
         self._rng = rng
@@ -167,7 +169,7 @@ class FragmentRun:
     def change(self, plan: Plan) -> None:
         """Go on with another plan: workers are made anew from what those before have saved."""
         self._plan = plan
-        layout = Layout(plan, self._buckets, closes_windows=self._closes_windows, on_bad_row="skip")
+        layout = NetworkLayout(plan, self._buckets, closes_windows=self._closes_windows, on_bad_row="skip")
         static = {each.id: {1: _packed(each, self._elements[each.table])} for each in plan.sources if not each.time}
         before, self._cluster = self._cluster, Cluster(layout, self._functions, static, self._rng)
         if before is not None:

@@ -18,7 +18,7 @@ from planner.operators import OPERATOR_TYPES
 from planner.rules import RULES
 from repl.commands import COMMANDS
 from repl.help import STATEMENTS
-from runtime.spark.network_record import Change, Record, changed
+from runtime.spark.network_record import NetworkChange, NetworkRecord, changed
 
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -145,7 +145,7 @@ def _upgrades() -> str:
     return table(("what changes", "the query"), [(what, becomes(*how)) for what, how in _UPGRADES.items()])
 
 
-def _network(script: str, before: Record | None) -> Change:
+def _network(script: str, before: NetworkRecord | None) -> NetworkChange:
     catalog = Catalog()
     catalog.execute(script)
     return changed(before, catalog, list(catalog.queries.values()), buckets=2)

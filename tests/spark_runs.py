@@ -115,7 +115,9 @@ def _line(table: Table, element: Element) -> str:
 
 def _table(table: Table, part: Sequence[Element]) -> pa.Table:
     columns = {
-        column.name: to_column([row[at] for _, row, _ in part], op.Column(name="", type=column.type, nullable=True))
+        column.name: to_column(
+            [row[at] for _, row, _ in part], op.OutputColumn(name="", type=column.type, nullable=True)
+        )
         for at, column in enumerate(table.columns)
     }
     if isinstance(table, RelationDef) and table.time is not None:

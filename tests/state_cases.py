@@ -12,8 +12,8 @@ from cql.intervals import TimeDomain
 from planner.network import compile_definition
 from planner.plan import Plan, combine
 from runtime.network.messages import bytes_batch
-from runtime.state_inspection.decoding import Bucket, Chunk, without_values
-from runtime.state_inspection.listing import Contents
+from runtime.state_inspection.decoding import Bucket, StateChunk, without_values
+from runtime.state_inspection.listing import StateListing
 from tests.definition.evaluator import Element
 from tests.fragment_runs import Cluster, run_fragments
 
@@ -37,15 +37,17 @@ def plan_of(catalog: Catalog) -> Plan:
     return combine([compile_definition(query) for query in catalog.queries.values()])
 
 
-def contents_of(cluster: Cluster, plan: Plan | None, whole: bool = True, time: TimeDomain | None = None) -> Contents:
+def contents_of(
+    cluster: Cluster, plan: Plan | None, whole: bool = True, time: TimeDomain | None = None
+) -> StateListing:
     """Return what a cluster has saved, with values or without."""
     buckets = []
     for place, (chunks, position) in cluster.states().items():
         batches = {name: bytes_batch(blob) for name, blob in chunks.items()}
         kept = batches if whole else {name: without_values(name, rows) for name, rows in batches.items()}
-        named = {name: Chunk(rows, len(chunks[name])) for name, rows in kept.items()}
+        named = {name: StateChunk(rows, len(chunks[name])) for name, rows in kept.items()}
         buckets.append(Bucket(*place, named, position))
-    return Contents(plan, cluster.layout.buckets, time, buckets)
+    return StateListing(plan, cluster.layout.buckets, time, buckets)
 
 
 def final_contents(
@@ -56,7 +58,7 @@ def final_contents(
     seed: int = 0,
     with_plan: bool = True,
     time: TimeDomain | None = None,
-) -> Contents:
+) -> StateListing:
     """Return what the state of a catalog's queries holds when their inputs have ended."""
     plan = plan_of(catalog)
     functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
@@ -66,7 +68,7 @@ def final_contents(
     return contents_of(last[-1], plan if with_plan else None, time=time)
 
 
-def rows_of(contents: Contents, pattern: str) -> tuple[list[str], list[Row]]:
+def rows_of(contents: StateListing, pattern: str) -> tuple[list[str], list[Row]]:
     """Return the columns and sorted rows of the one part whose id fits a pattern, without buckets."""
     found = [each for each in contents.ids() if re.fullmatch(pattern, each)]
     assert len(found) == 1, f"{pattern} fits {found} of {contents.ids()}"

@@ -16,7 +16,7 @@ import pytest
 from cql.catalog import Catalog
 from planner.plan import Plan, combine, compile_query
 from runtime.network import partial_aggregates as combining
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.network.messages import COUNTS, Piece, unpack_values
 from runtime.network.partial_aggregates import Combiner, combinations
 from runtime.network.source_stage import FeedReader
@@ -122,21 +122,21 @@ def test_combined_rows_change_no_answer(queries: list[str]) -> None:
 
 @pytest.mark.parametrize("query", NOT)
 def test_what_has_to_be_seen_row_by_row_is_not_combined(query: str) -> None:
-    layout = Layout(planned([query])[1])
+    layout = NetworkLayout(planned([query])[1])
     assert not any(combinations(layout, edge) for edge in layout.edges if edge.source and "s" in edge.source)
 
 
 def test_an_edge_that_anybody_else_reads_is_not_combined() -> None:
     aggregate = "SELECT k, SUM(x) AS n FROM s [Range 4 Slide 2] GROUP BY k"
-    layout = Layout(planned([aggregate])[1])
+    layout = NetworkLayout(planned([aggregate])[1])
     assert all(combinations(layout, edge) for edge in layout.edges)
-    layout = Layout(planned([aggregate, "SELECT k, COUNT(*) AS n FROM s [Partition By k Rows 2] GROUP BY k"])[1])
+    layout = NetworkLayout(planned([aggregate, "SELECT k, COUNT(*) AS n FROM s [Partition By k Rows 2] GROUP BY k"])[1])
     assert not any(combinations(layout, edge) for edge in layout.edges)
 
 
 def test_panes_are_as_long_as_all_windows_allow() -> None:
     def pane(*windows: str) -> int:
-        layout = Layout(planned([f"SELECT k, SUM(x) AS n FROM s [{each}] GROUP BY k" for each in windows])[1])
+        layout = NetworkLayout(planned([f"SELECT k, SUM(x) AS n FROM s [{each}] GROUP BY k" for each in windows])[1])
         (found,) = (each for edge in layout.edges for each in combinations(layout, edge))
         return found.pane
 
@@ -151,7 +151,7 @@ def test_aggregates_of_the_same_values_share_what_is_combined() -> None:
         "SELECT k, SUM(d) AS a, COUNT(*) AS n FROM s [Range 6 Slide 2] GROUP BY k",
         "SELECT k, AVG(d) AS a, COUNT(*) AS n, STDDEV(d) AS s, VARIANCE(d) AS v FROM s [Range 4 Slide 2] GROUP BY k",
     ]
-    layout = Layout(planned(queries)[1])
+    layout = NetworkLayout(planned(queries)[1])
     (found,) = (each for edge in layout.edges for each in combinations(layout, edge))
     assert [call.function for call in found.calls] == ["sum", "count", "variance"]
 
@@ -160,8 +160,8 @@ def test_few_rows_for_a_group_are_sent_as_they_are() -> None:
     _, plan = planned(["SELECT k, SUM(x) AS n FROM s [Range 4 Slide 4] GROUP BY k"])
     for groups, is_combined in ((2, True), (30, False)):
         data: list[Element] = [(1, (number % groups, *[None] * 6, 1), 1) for number in range(60)]
-        reader = FeedReader(Layout(plan), "s", {})
-        reader.complete_until({edge.key: 0 for edge in Layout(plan).edges})
+        reader = FeedReader(NetworkLayout(plan), "s", {})
+        reader.complete_until({edge.key: 0 for edge in NetworkLayout(plan).edges})
         with counted() as counts:
             _read(reader, plan.sources[0], data, 0)
         assert (counts["rows"] > 0) == is_combined
@@ -189,7 +189,7 @@ def _with_late(
 ) -> tuple[dict[int, Counter[Any]], int]:
     """Return the results of micro-batches, and how many rows were late."""
     (source,) = plan.sources
-    layout = Layout(plan, buckets, {source.id: 2})
+    layout = NetworkLayout(plan, buckets, {source.id: 2})
     cluster, reader = Cluster(layout, {}, {}, rng), FeedReader(layout, source.feed, {})
     pieces: list[Piece] = []
     with patch.object(combining, "FEWEST_ROWS", 0), counted() as counts:

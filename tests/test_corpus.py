@@ -19,7 +19,7 @@ from cql.errors import render
 from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.parsing import ParsedScript, parse_script
-from cql.source import Source
+from cql.source import SourceText
 
 CORPUS = Path(__file__).parent / "corpus"
 FILES = sorted(path for path in CORPUS.rglob("*") if path.suffix in (".cql", ".script"))
@@ -30,7 +30,7 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.relati
 
 @cache
 def parsed(path: Path) -> ParsedScript:
-    return parse_script(Source(path.relative_to(CORPUS).as_posix(), path.read_text(encoding="utf-8")))
+    return parse_script(SourceText(path.relative_to(CORPUS).as_posix(), path.read_text(encoding="utf-8")))
 
 
 def queries(path: Path) -> list[ast.Query]:

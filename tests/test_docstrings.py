@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("cql", "planner", "runtime", "shedding", "repl", "tools", "tests")
+PACKAGES = ("cql", "planner", "runtime", "shedding", "repl", "benchmarks", "tools", "tests")
 
 
 def modules_with_examples() -> list[str]:

@@ -28,9 +28,9 @@ from cql.settings import OnBadRow
 from cql.types import DataType
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, ChangeBatch
-from runtime.connectors import Rows, SourceReader, open_sink, open_source
+from runtime.connectors import SourceReader, SourceRows, open_sink, open_source
 from runtime.connectors import text_files as text_files_module
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.tables import Screen
 from runtime.connectors.values import from_text
 from runtime.expressions.plain import from_text as from_text_of_cast
@@ -62,7 +62,7 @@ def static(columns: str, source: str) -> RelationDef:
     return found
 
 
-def values(reader: SourceReader | list[Rows]) -> list[tuple[Any, ...]]:
+def values(reader: SourceReader | list[SourceRows]) -> list[tuple[Any, ...]]:
     """Return the rows of a source as tuples of values."""
     return [row for rows in reader for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
@@ -951,7 +951,7 @@ def test_a_write_that_fails_leaves_nothing() -> None:
 
 def test_results_are_kept_in_memory() -> None:
     writer = open_sink(query("memory"), KV, False, TimeDomain.INTEGER)
-    assert isinstance(writer, Kept)
+    assert isinstance(writer, KeptResults)
     writer.write(SOME)
     assert [batch.weights.tolist() for batch in writer.batches] == [[1, 2, -1]]
 

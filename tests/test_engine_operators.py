@@ -168,7 +168,7 @@ def split(case: Case, setup: Setup) -> dict[str, Result]:
         by, taken, count = routes(plan), Taken(case.trees), 2 + setup.seed % 2
         assert by is not None
         batches = {
-            table: batches_of(sources[0], case.data[table], case.delay, setup.batch_rows, random.Random(setup.seed))
+            table: batches_of(sources[0], case.data[table], setup.batch_rows, random.Random(setup.seed))
             for table, sources in sources_by_table(plan).items()
         }
         for bucket in range(count):

@@ -154,22 +154,6 @@ def test_ends_and_weights_survive_being_put_together() -> None:
     assert q.pop("select:0", 2).ends.tolist() == [FOREVER, 8]
 
 
-def test_peeking_takes_nothing() -> None:
-    q = queue()
-    assert q.peek("select:0") is None
-    q.put(batch([1, 2], until=3), 0)
-    q.pop("select:0", 1)
-    for _ in range(2):
-        peeked = q.peek("select:0")
-        assert peeked is not None
-        assert contents(peeked) == ([2], 3)
-    q.pop("select:0", 1)
-    q.put(heartbeat(8), 1)
-    silent = q.peek("select:0")
-    assert silent is not None
-    assert contents(silent) == ([], 8)
-
-
 def test_nothing_can_be_taken_from_an_empty_queue() -> None:
     with pytest.raises(AssertionError, match="nothing in queue/source waits for select:0"):
         queue().pop("select:0", 1)

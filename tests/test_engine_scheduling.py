@@ -23,7 +23,6 @@ from runtime.engine.queues import Queue
 from runtime.engine.scheduling import (
     POLICIES,
     RARELY,
-    Chain,
     Fifo,
     Greedy,
     Measured,
@@ -31,6 +30,7 @@ from runtime.engine.scheduling import (
     Ready,
     RoundRobin,
     Scheduler,
+    SteepestChain,
     paths_of,
     scheduler,
 )
@@ -77,7 +77,9 @@ def ready(*waiting: tuple[str, int]) -> list[Ready]:
     return [Ready(operator, 0, arrival, 1, 1) for operator, arrival in waiting]
 
 
-def steepest(kind: type[Chain] | type[Greedy], paths: Sequence[Path], measured: Measured) -> Chain | Greedy:
+def steepest(
+    kind: type[SteepestChain] | type[Greedy], paths: Sequence[Path], measured: Measured
+) -> SteepestChain | Greedy:
     return kind(list(dict.fromkeys(each for path in paths for each in path)), paths, measured)
 
 
@@ -165,15 +167,15 @@ def test_round_robin_takes_turns_between_the_inputs_of_an_operator() -> None:
 def test_greedy_goes_by_the_operator_and_chain_by_the_path() -> None:
     path = ("source", "a", "b", "c")
     known = Known({"a": (1.0, 0.9), "b": (1.0, 1.0), "c": (1.0, 0.0)})
-    greedy, chain = steepest(Greedy, [path], known), steepest(Chain, [path], known)
+    greedy, chain = steepest(Greedy, [path], known), steepest(SteepestChain, [path], known)
     assert greedy.next(ready(("b", 1), ("a", 2))) == 1
     assert chain.next(ready(("b", 1), ("a", 2))) == 0
     assert greedy.slopes["c"] > greedy.slopes["a"] > greedy.slopes["b"]
     assert chain.slopes["a"] == chain.slopes["b"] == chain.slopes["c"]
 
 
-@pytest.mark.parametrize("kind", [Greedy, Chain])
-def test_equal_slopes_are_fifo(kind: type[Chain] | type[Greedy]) -> None:
+@pytest.mark.parametrize("kind", [Greedy, SteepestChain])
+def test_equal_slopes_are_fifo(kind: type[SteepestChain] | type[Greedy]) -> None:
     paths = [("source", "a"), ("source", "b")]
     policy = steepest(kind, paths, Known({"a": (1.0, 0.0), "b": (1.0, 0.0)}))
     assert policy.next(ready(("a", 4), ("b", 3))) == 1
@@ -184,13 +186,13 @@ def test_an_operator_on_several_paths_has_its_steepest_slope() -> None:
     known = Known({"shared": (1.0, 1.0), "good": (1.0, 0.0), "poor": (9.0, 0.0)})
     good, poor = ("source", "shared", "good"), ("source", "shared", "poor")
     for paths in ([poor, good], [good, poor]):
-        policy = steepest(Chain, paths, known)
+        policy = steepest(SteepestChain, paths, known)
         policy.refresh()
         assert policy.slopes == {"source": float("-inf"), "shared": 0.5, "good": 0.5, "poor": 0.1}
 
 
 def test_an_operator_on_no_path_comes_last_but_comes() -> None:
-    policy = Chain(["source", "a", "lost"], [("source", "a")], Known({"a": (1.0, 3.0)}))
+    policy = SteepestChain(["source", "a", "lost"], [("source", "a")], Known({"a": (1.0, 3.0)}))
     assert policy.next(ready(("lost", 1), ("a", 9))) == 1
     assert policy.next(ready(("lost", 1))) == 0
 
@@ -200,7 +202,7 @@ def test_fewer_bytes_count_as_fewer_elements_do() -> None:
     known = Known(
         {"narrow": (1.0, 1.0), "filter": (1.0, 0.5)}, {"source": 100.0, "narrow": 10.0, "filter": 100.0, "end": 1.0}
     )
-    policy = steepest(Chain, [("source", "narrow"), ("source", "filter")], known)
+    policy = steepest(SteepestChain, [("source", "narrow"), ("source", "filter")], known)
     policy.refresh()
     assert policy.slopes["narrow"] == pytest.approx(90.0)
     assert policy.slopes["filter"] == pytest.approx(50.0)
@@ -208,7 +210,7 @@ def test_fewer_bytes_count_as_fewer_elements_do() -> None:
 
 def test_slopes_follow_the_measurements_but_are_computed_rarely() -> None:
     known = Known({"a": (1.0, 0.0), "b": (2.0, 0.0)})
-    policy = steepest(Chain, [("source", "a"), ("source", "b")], known)
+    policy = steepest(SteepestChain, [("source", "a"), ("source", "b")], known)
     waiting = ready(("a", 1), ("b", 0))
     assert policy.next(waiting) == 0
     known.estimates["a"] = (5.0, 0.0)

@@ -20,7 +20,7 @@ import pytest
 from cql import types as t
 from cql.bound import AggregateCall, ColumnRef
 from cql.types import DataType
-from runtime.aggregates.user import UserCall, user_call
+from runtime.aggregates.user import UserGroups, user_call
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import FOREVER
 from runtime.state.cells import Cells
@@ -75,7 +75,7 @@ class Journal(Told):
         self.calls.append(f"-{row[0]}")
 
 
-def apply(call: UserCall, types: Sequence[DataType], rows: Sequence[Lifetime], cells: Sequence[tuple[int, int]],
+def apply(call: UserGroups, types: Sequence[DataType], rows: Sequence[Lifetime], cells: Sequence[tuple[int, int]],
           until: int) -> list[Any]:  # fmt: skip
     columns = [pa.array([row[1][i] for row in rows], arrow_type(each)) for i, each in enumerate(types)]
     slots, start, end, weight = (np.array([row[i] for row in rows], np.int64) for i in (0, 2, 3, 4))
@@ -86,7 +86,7 @@ def apply(call: UserCall, types: Sequence[DataType], rows: Sequence[Lifetime], c
 def alone(code: type, data_type: DataType, values: Sequence[Any], result: DataType = t.STRING) -> Any:
     """Return what a group of some values has as its result."""
     rows = [(0, (value,), 0, FOREVER, 1) for value in values]
-    return apply(UserCall(code, [data_type], result), [data_type], rows, [(0, 0)], 1)[0]
+    return apply(UserGroups(code, [data_type], result), [data_type], rows, [(0, 0)], 1)[0]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_values_are_told_in_ascending_order_as_python_has_them(data_type: DataTy
 
 
 def test_without_arguments_rows_are_just_counted() -> None:
-    call = UserCall(Told, [], t.STRING)
+    call = UserGroups(Told, [], t.STRING)
     assert apply(call, [], [(0, (), 0, 5, 2)], [(0, 0), (0, 5)], 9) == ["() ()", None]
 
 
@@ -135,7 +135,7 @@ def test_a_result_is_fitted_into_its_type(returned: Any, data_type: DataType, ex
 
 def test_results_follow_the_lifetimes_of_rows() -> None:
     for code in (Told, Kept):
-        call = UserCall(code, [t.INT], t.STRING)
+        call = UserGroups(code, [t.INT], t.STRING)
         rows = [(0, (1,), 0, 4, 1), (0, (2,), 2, FOREVER, 1), (1, (7,), 3, 9, 2)]
         first = apply(call, [t.INT], rows, [(0, 0), (0, 2), (0, 4), (1, 3)], 5)
         assert first == ["(1,)", "(1,) (2,)", "(2,)", "(7,) (7,)"]
@@ -144,14 +144,14 @@ def test_results_follow_the_lifetimes_of_rows() -> None:
 
 
 def test_rows_that_start_or_end_after_the_heartbeat_wait_for_it() -> None:
-    call = UserCall(Kept, [t.INT], t.STRING)
+    call = UserGroups(Kept, [t.INT], t.STRING)
     assert apply(call, [t.INT], [(0, (1,), 0, 7, 1), (0, (2,), 5, 9, 1)], [(0, 0)], 5) == ["(1,)"]
     assert apply(call, [t.INT], [], [(0, 5), (0, 7)], 8) == ["(1,) (2,)", "(2,)"]
     assert apply(call, [t.INT], [], [(0, 9)], 10) == [None]
 
 
 def test_within_an_instant_changes_are_netted_and_additions_come_first() -> None:
-    call = UserCall(Journal, [t.INT], t.STRING)
+    call = UserGroups(Journal, [t.INT], t.STRING)
     rows = [(0, (1,), 0, 3, 1), (0, (9,), 0, FOREVER, 1), (0, (5,), 3, 8, 1), (0, (4,), 3, 8, 1), (0, (6,), 3, 3, 1)]
     assert apply(call, [t.INT], rows, [(0, 3)], 4) == ["+1 +9 +4 +5 -1"]
     renewed = [(0, (4,), 8, FOREVER, 1)]
@@ -159,7 +159,7 @@ def test_within_an_instant_changes_are_netted_and_additions_come_first() -> None
 
 
 def test_a_group_that_lost_all_rows_starts_anew() -> None:
-    call = UserCall(Journal, [t.INT], t.STRING)
+    call = UserGroups(Journal, [t.INT], t.STRING)
     rows = [(0, (1,), 0, 2, 1), (0, (2,), 5, FOREVER, 1)]
     assert apply(call, [t.INT], rows, [(0, 0), (0, 2), (0, 5)], 6) == ["+1", None, "+2"]
 
@@ -181,7 +181,7 @@ def test_a_failure_names_the_method_and_its_arguments() -> None:
         def result(self) -> Any:
             return "text"
 
-    call = UserCall(Fails, [t.INT], t.STRING, "fails")
+    call = UserGroups(Fails, [t.INT], t.STRING, "fails")
     with pytest.raises(UserFunctionFailed, match=r"^fails\.add\(3\) failed: ValueError: not three$") as caught:
         apply(call, [t.INT], [(0, (3,), 0, FOREVER, 1)], [(0, 0)], 1)
     assert (caught.value.function, caught.value.arguments) == ("fails.add", (3,))
@@ -194,20 +194,20 @@ def test_a_failure_names_the_method_and_its_arguments() -> None:
 # State
 
 
-def restored(call: UserCall, saved: dict[str, pa.RecordBatch], code: type, types: Sequence[DataType]) -> UserCall:
+def restored(call: UserGroups, saved: dict[str, pa.RecordBatch], code: type, types: Sequence[DataType]) -> UserGroups:
     """Write what is new to the saved chunks and return a call that is loaded from them."""
     delta = call.delta()
     for name in delta.drop:
         del saved[name]
     assert not saved.keys() & delta.put.keys(), "names are never used again"
     saved.update(delta.put)
-    made = UserCall(code, types, t.STRING)
+    made = UserGroups(code, types, t.STRING)
     made.load(saved)
     return made
 
 
 def test_the_log_does_not_outgrow_what_is_there() -> None:
-    call = UserCall(Kept, [t.INT], t.STRING)
+    call = UserGroups(Kept, [t.INT], t.STRING)
     saved: dict[str, pa.RecordBatch] = {}
     for now in range(0, 20_000, 500):
         rows = [(k % 7, (k,), k, k + 20, 1) for k in range(now, now + 500)]
@@ -218,7 +218,7 @@ def test_the_log_does_not_outgrow_what_is_there() -> None:
 
 
 def test_groups_without_rows_can_be_forgotten() -> None:
-    call = UserCall(Kept, [t.INT], t.STRING)
+    call = UserGroups(Kept, [t.INT], t.STRING)
     apply(call, [t.INT], [(0, (1,), 0, 2, 1), (1, (1,), 0, FOREVER, 1)], [(0, 0), (0, 2), (1, 0)], 3)
     call.forget(np.array([0]))
     assert apply(call, [t.INT], [(0, (5,), 3, FOREVER, 1)], [(0, 3), (1, 3)], 4) == ["(5,)", "(1,)"]
@@ -258,7 +258,7 @@ def test_results_are_those_of_the_definition_whatever_the_batches(code: type) ->
     for seed in range(RUNS):
         rng = random.Random(f"{code.__name__} {seed}")
         history = _random_history(rng)
-        call, saved = UserCall(code, TYPES, t.STRING), dict[str, pa.RecordBatch]()
+        call, saved = UserGroups(code, TYPES, t.STRING), dict[str, pa.RecordBatch]()
         left = rng.sample(history, len(history))
         heartbeats = sorted({rng.randint(1, 30) for _ in range(rng.randint(0, 6))} | {40})
         since = 0

@@ -11,7 +11,7 @@ import cql
 from cql.bound import Rel
 from cql.errors import CqlError
 from planner.plan import Plan, combine, compile_query
-from runtime.network.layout import Layout, fragment_of, level_of
+from runtime.network.layout import NetworkLayout, fragment_of, level_of
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.fragment_runs import FragmentRun, run_fragments
@@ -93,6 +93,6 @@ def test_what_is_sent_goes_to_a_later_stage() -> None:
             plan = cql.compile(random_query(random.Random(seed)), catalog())
         except CqlError:
             continue
-        for edge in Layout(plan).edges:
+        for edge in NetworkLayout(plan).edges:
             if edge.source is None:
                 assert level_of(fragment_of(plan.by_id[edge.producer])) < level_of(edge.to), seed

@@ -16,7 +16,7 @@ import cql
 from cql import Catalog, Code, CqlError
 from cql.bound import Rel, direct_inputs
 from cql.bound.check import check
-from cql.source import Source
+from cql.source import SourceText
 from tests import random_queries
 from tests.binding import marked, tables
 from tests.definition.evaluator import evaluate
@@ -226,7 +226,7 @@ def test_a_query_binds_to_a_sound_tree_or_is_a_well_placed_error(catalog: Catalo
             tree = cql.bind(text, catalog)
         except CqlError as error:
             assert marked(error, text), text
-            assert CqlError(error.diagnostics, Source("f", text)).render()
+            assert CqlError(error.diagnostics, SourceText("f", text)).render()
             assert not {d.code for d in error.diagnostics} & {Code.SYNTAX, Code.UNCLOSED, Code.BAD_CHARACTER}, text
             outcomes[error.diagnostics[0].code.name] += 1
         except Exception as error:

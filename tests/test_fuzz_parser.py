@@ -20,7 +20,7 @@ from cql.parsing import ParsedScript, parse_script, parse_statement
 from cql.parsing.stream_script import is_stream_script
 from cql.printer import to_text
 from cql.session import Session
-from cql.source import Source, Span
+from cql.source import SourceText, Span
 from tests import strategies
 from tests.strategies import KEYWORDS
 
@@ -74,7 +74,7 @@ TOKENS = (*KEYWORDS, *(word.lower() for word in KEYWORDS), *MARKS * 3, *LITERALS
 def run_front_end(text: str) -> ParsedScript:
     """Do all that is done with a text before it is run, and check what every text has to keep."""
     started = time.process_time()
-    source = Source("f", text)
+    source = SourceText("f", text)
     script = parse_script(source)
     for diagnostic in script.diagnostics:
         assert lies_within(diagnostic.span, text), diagnostic

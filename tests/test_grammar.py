@@ -6,7 +6,7 @@ from lark.grammar import Rule
 
 from cql import ast
 from cql.parsing import parse_expression, parse_query, parse_statement
-from cql.parsing.builder import Builder
+from cql.parsing.builder import AstBuilder
 from cql.parsing.parser import Dialect, _lark
 from tests.strategies import KEYWORDS
 
@@ -36,7 +36,7 @@ def is_inlined(rule: Rule) -> bool:
 
 def test_every_rule_has_a_method_of_the_builder() -> None:
     rules = {rule_name(rule) for rule in _lark(Dialect.CQL).rules if not is_inlined(rule)}
-    methods = {name for name in vars(Builder) if not name.startswith("_")} - {"build"}
+    methods = {name for name in vars(AstBuilder) if not name.startswith("_")} - {"build"}
     assert rules == methods
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.network.lateness import Lateness, Span, overtaken
+from runtime.network.lateness import Lateness, PlaceSpan, overtaken
 
 PLACES = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6)
 
@@ -29,10 +29,10 @@ def test_tasks_keep_what_is_on_time_by_the_order_of_the_source(
     tasks = [data.draw(st.integers(0, 2)) for _ in places]
     cuts = [data.draw(st.integers(0, 4)) for _ in places]
 
-    def read(before: dict[str, int]) -> tuple[list[list[bool]], list[Span]]:
+    def read(before: dict[str, int]) -> tuple[list[list[bool]], list[PlaceSpan]]:
         judges = [Lateness(delay, newest, before) for _ in range(3)]
         kept: list[list[bool]] = []
-        spans: list[Span] = []
+        spans: list[PlaceSpan] = []
         for number, instants in enumerate(places):
             kept.append([])
             place, cut = f"{number:03}", cuts[number] % (len(instants) + 1)
@@ -40,7 +40,7 @@ def test_tasks_keep_what_is_on_time_by_the_order_of_the_source(
                 rows = np.array(part, np.int64)
                 mask = judges[tasks[number]].on_time(place, rows)
                 kept[-1] += mask.tolist()
-                spans.append(Span.of(place, rows[mask]))
+                spans.append(PlaceSpan.of(place, rows[mask]))
         return kept, spans
 
     kept, spans = read({})

@@ -30,9 +30,9 @@ ROOMS = (
     "operators",
     "engine",
     "connectors",
+    "reports",
     "network",
     "state_inspection",
-    "reports",
     "local",
     "spark",
 )

@@ -12,17 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks._joinshed_memory import zipfian
+from benchmarks.models.archive import Holding, archive_metric, count_delivered, delivered_pairs, missing_pairs
+from benchmarks.models.static import best_kept_of_each, kept_of_many
 from repl import cli
-from shedding.offline.archive import (
-    Holding,
-    archive_metric,
-    count_delivered,
-    delivered_pairs,
-    missing_pairs,
-    undelivered_pairs,
-)
+from shedding.offline.archive import undelivered_pairs
 from shedding.offline.optimum import optimum
-from shedding.offline.static import best_kept, best_kept_of_each, kept_of_many, pairs_kept
+from shedding.offline.static import best_kept, pairs_kept
 from shedding.offline.streams import Pairs, Stream, count_exact, exact_pairs
 
 R = Stream.ticking(np.array([1, 1, 1, 3, 2]))

@@ -10,7 +10,7 @@ import cql
 from cql.bound import Filter, Literal, Project, Rel, Window
 from cql.types import BOOLEAN
 from planner.optimize import optimize
-from planner.rewriting import Rewriter, RuleError, Stage, apply_everywhere
+from planner.rewriting import Rewriter, RuleError, Stage
 from planner.text import plan_text
 from tests.corpus_catalog import corpus_catalog
 from tests.test_corpus import FILES
@@ -244,7 +244,7 @@ def test_the_invariants_are_checked_after_each_rule() -> None:
 
 def test_a_plan_in_which_a_rule_finds_nothing_is_the_same_object() -> None:
     tree = _bound("Select A, Count(*) From S [Rows 9] Where exists (Select * From R) Group By A")
-    assert apply_everywhere(lambda node: None, tree) is tree
+    assert Rewriter([Stage("idle", (lambda node: None,))]).rewrite(tree) is tree
 
 
 def test_the_driver_walks_into_subqueries() -> None:
@@ -253,7 +253,8 @@ def test_the_driver_walks_into_subqueries() -> None:
     def look(node: Rel) -> None:
         seen.append(type(node).__name__)
 
-    apply_everywhere(look, _bound("Select A From S [Rows 9] Where exists (Select Distinct A From R)"))
+    tree = _bound("Select A From S [Rows 9] Where exists (Select Distinct A From R)")
+    Rewriter([Stage("look", (look,))]).rewrite(tree)
     assert seen == ["StreamScan", "Window", "RelationScan", "Project", "Distinct", "Filter", "Project"]
 
 

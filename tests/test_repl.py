@@ -30,7 +30,7 @@ from repl.figures import sparkline
 from repl.help import STATEMENTS, find_help
 from repl.inputs import inputs, is_complete
 from repl.plan_summary import dropped_lines, planned, registered_lines
-from repl.samples import Course, Sample
+from repl.samples import Sample, SampleHistory
 from repl.screen import FOOTER, picture
 from repl.shell import Shell
 from repl.summary import status_line, total_line
@@ -629,7 +629,7 @@ def test_the_picture_shows_results_rates_and_operators(folder: Path) -> None:
 
 
 def test_rates_are_those_of_late() -> None:
-    course = Course()
+    course = SampleHistory()
     now = time.monotonic()
     for ago, rows in ((10.0, 0), (5.0, 5000), (0.0, 5100)):
         course.add(Sample(at=now - ago, rows_in={"bid": rows}))

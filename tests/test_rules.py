@@ -15,7 +15,7 @@ import pytest
 
 import cql
 from cql.bound import Rel
-from planner.rewriting import Rewriter, Stage, Step
+from planner.rewriting import AppliedRule, Rewriter, Stage
 from planner.rules import RULES, STAGES
 from planner.text import plan_text
 from tests.agreement import plans_disagree, plans_report
@@ -53,7 +53,7 @@ class Fixture:
         head = f"uses: {', '.join(self.uses)}\n" if self.uses else ""
         return head + "---\n".join(f"-- {e.title}\n{e.query}\n=>\n{e.plan}\n" for e in self.examples)
 
-    def applied(self, query: str) -> tuple[Rel, Rel, list[Step]]:
+    def applied(self, query: str) -> tuple[Rel, Rel, list[AppliedRule]]:
         """Return the plan of a query before and after the rule, and the steps in between."""
         tree = cql.bind(query, _catalog())
         rules = tuple(RULES[name] for name in (*self.uses, self.rule))

@@ -23,7 +23,7 @@ from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import compile_query
 from repl import cli
-from runtime.connectors import Rows, SourceReader
+from runtime.connectors import SourceReader, SourceRows
 from runtime.connectors.file_log import SourceFile
 from runtime.connectors.results import Writer
 from runtime.engine.scheduling import POLICIES
@@ -282,7 +282,7 @@ def test_late_and_bad_rows_are_told_on_standard_error(run: Any) -> None:
     ran = run(BID + "SELECT price FROM bid; START; SHOW STATS;", "--set", "on_bad_row=skip")
     assert ran.code == 0
     assert ran.err == "bid: left out: 2 rows came too late, 1 row was bad\n"
-    assert next(line for line in ran.out.splitlines() if line.startswith("source-")).split()[-3:] == ["2", "2", "1"]
+    assert next(line for line in ran.out.splitlines() if line.startswith("source-")).split()[-3:] == ["4", "2", "1"]
 
 
 def test_rows_within_the_delay_are_put_in_order(run: Any) -> None:
@@ -459,12 +459,12 @@ NETWORKS = int(os.environ.get("CQL_FUZZ", "50"))
 """How many random networks are tried."""
 
 
-def pieces(source: op.Source, elements: Sequence[Element], rng: Random) -> list[Rows]:
+def pieces(source: op.Source, elements: Sequence[Element], rng: Random) -> list[SourceRows]:
     """Return elements as rows, cut anywhere: in the middle of instants, too."""
     cuts = sorted(rng.sample(range(len(elements) + 1), min(len(elements), rng.choice((0, 1, 3)))))
     parts = [elements[first:last] for first, last in pairwise((0, *cuts, len(elements)))]
     batches = [to_batch(source, part, 0) for part in parts]
-    return [Rows(batch.columns, batch.start, batch.weight) for batch in batches if len(batch)]
+    return [SourceRows(batch.columns, batch.start, batch.weight) for batch in batches if len(batch)]
 
 
 def kept(run: LocalRun, query: str) -> Result:

@@ -10,7 +10,7 @@ from cql.parsing import parse_statement
 from cql.parsing.splitting import split_statements
 from cql.session import SHOWABLE, Session
 from cql.settings import Settings
-from cql.source import Source
+from cql.source import SourceText
 from tests.binding import TABLES, marked, schema, tables
 
 
@@ -210,7 +210,7 @@ def test_a_failed_script_leaves_nothing_behind_for_the_next() -> None:
 
 def test_run_script_goes_on_and_returns_what_is_wrong() -> None:
     running = session()
-    outcomes, found = running.run_script(Source("x", "SELECT zz FROM S; SELECT a FROM S; SHOW STREAMS"))
+    outcomes, found = running.run_script(SourceText("x", "SELECT zz FROM S; SELECT a FROM S; SHOW STREAMS"))
     assert [diagnostic.code for diagnostic in found] == [Code.UNKNOWN_COLUMN]
     assert [type(outcome.statement) for outcome in outcomes] == [ast.QueryStatement, ast.Show]
     assert list(running.catalog.queries) == ["q2"]

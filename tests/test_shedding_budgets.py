@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.models.eviction_limits import cuts, window_demand
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan
 from shedding.budgets import AGES, STEPS, Budgets, demand_by_worth, divided_by_worth, in_proportion, least_memory
-from shedding.eviction import Policy, Side, cuts
+from shedding.eviction import ArrivalRates, Policy
 from shedding.insert_drops import plan_of
 
 sizes = st.dictionaries(st.integers(-20, 20), st.floats(0.1, 1e6), max_size=5).map(lambda found: list(found.items()))
@@ -65,19 +66,20 @@ def test_demand_is_what_cuts_would_hold(policy: Policy) -> None:
     rng = np.random.default_rng(3)
     rates = [rng.pareto(1.0, 201) + 0.01 for _ in range(4)]
     keys = np.arange(200)
-    both = Side(keys, np.append(rates[0][:-1], 0.0), np.append(rates[1][:-1], 0.0), window=50.0, size=20.0)
-    budget = 0.2 * both.demand
+    both = ArrivalRates(keys, np.append(rates[0][:-1], 0.0), np.append(rates[1][:-1], 0.0), window=50.0, size=20.0)
+    budget = 0.2 * window_demand(both)
     [cut] = cuts(policy, [both], budget)
     parts = []
     for bucket in (0, 1):
         own = keys % 2 == bucket
         parts.append(
-            Side(
+            ArrivalRates(
                 keys[own], np.append(both.arrivals[:-1][own], 0.0), np.append(both.partners[:-1][own], 0.0), 50.0, 20.0
             )
         )
     found = divided_by_worth(round(budget), [demand_by_worth(policy, [side]) for side in parts], least=0)
-    assert found.tolist() == pytest.approx([cut.occupancy(side) for side in parts], rel=1 / STEPS + 1 / AGES)
+    held = [20.0 * float((side.arrivals * cut.held(side)).sum()) for side in parts]
+    assert found.tolist() == pytest.approx(held, rel=1 / STEPS + 1 / AGES)
 
 
 # The budgets of a plan

@@ -6,23 +6,23 @@ from random import Random
 
 import pytest
 
-from shedding.analysis import Costs, fraction_needed, rows_freed, share_passed, windows_of
-from shedding.demand import Cut, Step, cut, drops_early, formula, grain, needed, sizes
+from benchmarks.models.window_loads import Costs, fraction_needed, rows_freed, share_passed, windows_of
+from shedding.demand import Cut, DemandStep, cut, drops_early, formula, grain, needed, sizes
 
 Window = tuple[int, int]
 
 
-def pipeline(*windows: Window) -> tuple[Step, ...]:
+def pipeline(*windows: Window) -> tuple[DemandStep, ...]:
     """Return the steps of nested aggregates, the innermost first, each of which speaks at its slides."""
-    steps = [Step("s", "stream")]
+    steps = [DemandStep("s", "stream")]
     for at, (length, slide) in enumerate(windows):
         if at:
-            steps.append(Step(f"r{at}", "contents", (steps[-1].name,), slide=windows[at - 1][1]))
-        steps.append(Step(f"w{at}", "window", (steps[-1].name,), length, slide))
-    return (*steps, Step("out", "same", (steps[-1].name,)))
+            steps.append(DemandStep(f"r{at}", "contents", (steps[-1].name,), slide=windows[at - 1][1]))
+        steps.append(DemandStep(f"w{at}", "window", (steps[-1].name,), length, slide))
+    return (*steps, DemandStep("out", "same", (steps[-1].name,)))
 
 
-def exact(length: int, *branches: tuple[Step, ...]) -> int:
+def exact(length: int, *branches: tuple[DemandStep, ...]) -> int:
     """Return the size that a drop operator above several queries needs."""
     found = [sizes(steps, length)["s"] for steps in branches]
     return max(size for size in found if size is not None)
@@ -131,7 +131,7 @@ def test_units_of_windows_that_slide() -> None:
 
 
 def test_units_of_windows_that_do_not_slide_are_as_long_as_they_are() -> None:
-    steps = (Step("s", "stream"), Step("w", "window", ("s",), 30), Step("out", "same", ("w",)))
+    steps = (DemandStep("s", "stream"), DemandStep("w", "window", ("s",), 30), DemandStep("out", "same", ("w",)))
     assert cut(steps, 2, 1) == Cut(30, 2)
     assert cut(steps, 2, 100) == Cut(100, 2)
     assert sizes(steps, 30) == {"s": 59}
@@ -142,12 +142,12 @@ def test_units_of_a_join_last_until_all_slides_come_round(max_gap: int, units: C
     assert cut(joined(2, 3), max_gap, 1) == units
 
 
-def joined(first: int, second: int) -> tuple[Step, ...]:
+def joined(first: int, second: int) -> tuple[DemandStep, ...]:
     return (
-        Step("s", "stream"),
-        Step("a", "window", ("s",), 4, first),
-        Step("b", "window", ("s",), 6, second),
-        Step("out", "same", ("a", "b")),
+        DemandStep("s", "stream"),
+        DemandStep("a", "window", ("s",), 4, first),
+        DemandStep("b", "window", ("s",), 6, second),
+        DemandStep("out", "same", ("a", "b")),
     )
 
 
@@ -159,18 +159,18 @@ def test_a_join_is_exact_at_every_instant_at_which_one_side_changes() -> None:
 
 
 def test_an_istream_needs_the_instant_before() -> None:
-    steps = (*pipeline((10, 5))[:-1], Step("i", "difference", ("w0",)), Step("out", "same", ("i",)))
+    steps = (*pipeline((10, 5))[:-1], DemandStep("i", "difference", ("w0",)), DemandStep("out", "same", ("i",)))
     assert sizes(steps, 5) == {"s": 15}
     assert sizes(pipeline((10, 5)), 5) == {"s": 10}
 
 
 def test_windows_that_count_rows_need_everything() -> None:
     steps = (
-        Step("s", "stream"),
-        Step("r", "stream"),
-        Step("n", "count", ("s",)),
-        Step("w", "window", ("r",), 10, 5),
-        Step("out", "same", ("n", "w")),
+        DemandStep("s", "stream"),
+        DemandStep("r", "stream"),
+        DemandStep("n", "count", ("s",)),
+        DemandStep("w", "window", ("r",), 10, 5),
+        DemandStep("out", "same", ("n", "w")),
     )
     assert sizes(steps, 5)["s"] is None
     assert sizes(steps, 5)["r"] == 15

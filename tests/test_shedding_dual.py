@@ -8,22 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._joinshed_dual import MACHINE, by_rank, curve, matches, run, zipf
-from shedding.dual import (
+from benchmarks.models.dual import (
     Ranks,
     Shares,
-    Speeds,
-    Trigger,
-    best_mix,
     counted,
-    cut,
     independent_counts,
-    outputs,
     rear_output,
     shares,
     skip_chance,
-    skipped,
     uniform_counts,
+    unshed_speed,
 )
+from shedding.dual import Speeds, best_mix, cut, outputs
 
 distributions = st.lists(st.integers(0, 20), min_size=2, max_size=30).filter(lambda each: sum(each[1:]) > 0)
 speeds = st.builds(Speeds, st.floats(0.5, 50), st.floats(1, 500))
@@ -93,7 +89,7 @@ def test_in_between_the_costs_of_results_count() -> None:
     kept = np.where(counts > found.cutoff, 1.0, np.where(counts == found.cutoff, 1 - found.tied, 0.0))
     cost = machine.ratio + (kept * probabilities).sum() + 0.1 * (kept * probabilities * counts).sum()
     assert offered * cost == pytest.approx(1.0, rel=1e-6)
-    assert shares(probabilities, machine, 0.999 * machine.unshed(8.0)) == Shares()
+    assert shares(probabilities, machine, 0.999 * unshed_speed(machine, 8.0)) == Shares()
 
 
 def test_rear_shedding_alone_rises_has_its_peak_at_the_best_speed_and_ends_at_nothing() -> None:
@@ -118,27 +114,6 @@ def test_quotas_and_ranks_are_those_of_the_paper() -> None:
     for found, count in enumerate((4, 3, 6, 8)):
         other.add(found, count)
     assert other.below(4) == 21
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.floats(0, 1), st.integers(0, 99))
-def test_a_micro_batch_leaves_out_its_poorest_probes(found: list[int], share: float, seed: int) -> None:
-    counts, ordinals = np.array(found), np.arange(len(found)) + 7
-    mask = skipped(counts, share, seed, ordinals)
-    assert (mask == skipped(counts, share, seed, ordinals)).all()
-    assert mask[counts == 0].all()
-    assert mask.sum() == max(round(share * len(found)), (counts == 0).sum())
-    if mask.any() and not mask.all():
-        assert counts[mask].max() <= counts[~mask].min()
-
-
-def test_ties_are_broken_by_seeds() -> None:
-    counts, ordinals = np.ones(100, np.int64), np.arange(100)
-    assert (skipped(counts, 0.5, 1, ordinals) != skipped(counts, 0.5, 2, ordinals)).any()
-
-
-def test_shedding_lasts_until_the_queue_is_nearly_empty() -> None:
-    trigger = Trigger(100)
-    assert [trigger.is_on(each) for each in (79, 80, 50, 21, 20, 50)] == [False, True, True, True, False, False]
 
 
 # The reference

@@ -22,7 +22,7 @@ from planner.network import compile_definition
 from planner.plan import Plan, combine
 from runtime.engine.executor import Executor
 from shedding.insert_drops import compile_all, units_of_query
-from shedding.schedule import Run, Schedule
+from shedding.schedule import Schedule, UnitRun
 from tests import engine_runs
 from tests.agreement import disagreement
 from tests.definition import evaluate
@@ -49,7 +49,7 @@ def planned(*queries: str, gaps: tuple[int, ...] = (), settings: str = "SET rstr
     return combine(compile_all(catalog.queries.values()))
 
 
-def run_with(plan: Plan, lost: list[Run], data: Elements = READINGS) -> tuple[list[dict[int, int]], list[int]]:
+def run_with(plan: Plan, lost: list[UnitRun], data: Elements = READINGS) -> tuple[list[dict[int, int]], list[int]]:
     """Return the sums that each query delivers, by the starts of their windows, and the instants that passed."""
     (units,) = {units_of_query(plan, query) for query in plan.queries}
     assert units is not None
@@ -67,7 +67,7 @@ def run_with(plan: Plan, lost: list[Run], data: Elements = READINGS) -> tuple[li
 
 def test_trace_of_a_pipeline() -> None:
     plan = planned(NESTED)
-    (sums,), passed = run_with(plan, [Run(18, 20)])
+    (sums,), passed = run_with(plan, [UnitRun(18, 20)])
     drop = next(each for each in plan.operators if isinstance(each, op.WindowDrop))
     assert (drop.size, drop.units.length) == (5, 3)
     assert {start: total for start, total in sums.items() if start <= 13} == {1: 18, 10: 36, 13: 90}
@@ -81,7 +81,7 @@ def test_trace_of_a_fan_out() -> None:
     assert units_of_query(plan, "q0") == units_of_query(plan, "q1") != None  # noqa: E711
     drop = next(each for each in plan.operators if isinstance(each, op.WindowDrop))
     assert (drop.size, drop.units.length, drop.units.batch) == (7, 6, 2)
-    (first, second), passed = run_with(plan, [Run(9, 10)])
+    (first, second), passed = run_with(plan, [UnitRun(9, 10)])
     assert {start: total for start, total in first.items() if start <= 15} == {1: 6, 3: 12, 5: 18, 13: 42, 15: 48}
     assert {start: total for start, total in second.items() if start <= 15} == {1: 6, 4: 15, 13: 42}
     assert [t for t in sorted(passed) if t <= 15] == [1, 2, 3, 4, 5, 6, 7, 13, 14, 15]
@@ -89,7 +89,7 @@ def test_trace_of_a_fan_out() -> None:
 
 def test_a_window_that_is_not_complete_is_not_delivered() -> None:
     """The paper's table would deliver (7, 7) and (11, 13) here, where the sums are 24 and 36."""
-    (first, _), _ = run_with(planned(A1, A2, gaps=(9, 4)), [Run(9, 10)])
+    (first, _), _ = run_with(planned(A1, A2, gaps=(9, 4)), [UnitRun(9, 10)])
     assert not {7, 9, 11} & first.keys()
 
 
@@ -100,7 +100,7 @@ def test_a_sibling_with_longer_windows_does_not_make_others_deliver_more() -> No
     plan = planned(long, short, gaps=(40, 20))
     units = units_of_query(plan, "q1")
     assert units is not None and (units.length, units.batch) == (10, 4)
-    (first, second), _ = run_with(plan, [Run(5, 6)])
+    (first, second), _ = run_with(plan, [UnitRun(5, 6)])
     assert sorted(MIRROR - start for start in second) == [32, 34, 36, 38, 40, 52, 54, 56, 58, 60]
     assert sorted(MIRROR - start for start in first) == [*range(31, 41), *range(51, 61)]
 

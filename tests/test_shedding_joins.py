@@ -68,7 +68,8 @@ def run(
 
 def executors(engine: cql.Engine) -> list[Executor]:
     network = engine._run
-    return [part.executor for part in network._parts] if network is not None else []  # type: ignore[union-attr]
+    parts = network._parts if network is not None else []  # type: ignore[union-attr]
+    return [worker.executor for part in parts for worker in part.network._workers.values()]
 
 
 def held(engine: cql.Engine) -> int:

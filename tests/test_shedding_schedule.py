@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from shedding.schedule import KEPT_RUNS, Decision, Run, Schedule, coins, most_lost, verdicts
+from shedding.schedule import KEPT_RUNS, Compensation, Decision, Schedule, UnitRun, coins, most_lost
 
 UNITS = 20_000
 
@@ -26,6 +26,19 @@ def decided(batch: int, fraction: float, seed: int = 0) -> Schedule:
 def longest_gap(kept: np.ndarray) -> int:
     edges = np.flatnonzero(np.diff(np.concatenate(([1], kept.astype(int), [1]))))
     return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def verdicts(batch: int, are_lost: list[bool]) -> list[bool]:
+    """Which units are kept, given the coins of batches."""
+    debt, kept = Compensation(batch), []
+    for is_lost in are_lost:
+        debt.begin(is_lost, 0.0, batch)
+        left = batch
+        while left:
+            loses, count = debt.next(left)
+            kept += [not loses] * count
+            left -= count
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -139,15 +152,15 @@ def test_equal_schedules_lose_the_same_units_and_seeds_differ() -> None:
 
 
 def test_the_questions_about_stretches() -> None:
-    schedule = Schedule(10, 2, next_unit=20, first_unit=0, lost=[Run(3, 5), Run(8, 9)])
+    schedule = Schedule(10, 2, next_unit=20, first_unit=0, lost=[UnitRun(3, 5), UnitRun(8, 9)])
     assert schedule.all_lost(np.array([3, 3, 4, 2]), np.array([4, 5, 4, 3])).tolist() == [True, False, True, False]
     assert schedule.next_kept(np.array([2, 3, 4, 8]), 20).tolist() == [2, 5, 5, 9]
     assert [schedule.lost_since(unit) for unit in (2, 3, 4, 5, 8)] == [None, 3, 3, None, 8]
     assert list(schedule.runs(1, 9)) == [
-        (Run(1, 3), True),
-        (Run(3, 5), False),
-        (Run(5, 8), True),
-        (Run(8, 9), False),
+        (UnitRun(1, 3), True),
+        (UnitRun(3, 5), False),
+        (UnitRun(5, 8), True),
+        (UnitRun(8, 9), False),
     ]
 
 

@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 
 from benchmarks._joinshed_selective import SHEET, SHIFT, expected, rate_adaptation, time_and_direction, utility_gain
 from benchmarks._joinshed_streams import EXACT, Machine, Policy, Workload, joined, streams
+from benchmarks.models.selective import adapted, by_direction
 from shedding.selective import (
     LEAST,
     Adaptation,
     Counts,
     Learned,
-    Rate,
     Selection,
-    Side,
-    adapted,
-    by_direction,
+    WindowProfile,
     by_utility,
     compared,
     edges,
@@ -38,7 +36,7 @@ fractions = st.floats(0.001, 1.0)
 lengths = st.floats(0.5, 1000.0)
 
 
-def sides(draw: st.DrawFn) -> list[Side]:
+def sides(draw: st.DrawFn) -> list[WindowProfile]:
     types = draw(st.integers(1, 3))
     found = []
     for _ in (0, 1):
@@ -50,14 +48,14 @@ def sides(draw: st.DrawFn) -> list[Side]:
         weights = weights / weights.sum() if weights.sum() else np.full(types, 1 / types)
         rows = draw(st.none() | st.lists(st.floats(0.01, 100.0), min_size=len(cells), max_size=len(cells)))
         own = None if rows is None else np.array(rows)
-        found.append(Side(draw(lengths), np.array(cells), np.array(utilities), weights, own))
+        found.append(WindowProfile(draw(lengths), np.array(cells), np.array(utilities), weights, own))
     return found
 
 
 two_sides = st.composite(sides)()
 
 
-def spent(parts: list[np.ndarray], of: list[Side]) -> float:
+def spent(parts: list[np.ndarray], of: list[WindowProfile]) -> float:
     total = 0.0
     for side, part in zip(of, parts, strict=True):
         rows = [taken(float(fraction), side.densities) @ side.in_cells for fraction in part]
@@ -65,7 +63,7 @@ def spent(parts: list[np.ndarray], of: list[Side]) -> float:
     return total
 
 
-def everything(of: list[Side]) -> float:
+def everything(of: list[WindowProfile]) -> float:
     return sum(float(side.in_cells.sum()) for side in of)
 
 
@@ -78,18 +76,18 @@ def test_directions_keep_the_budget(r: float, first: float, second: float, one: 
 
 
 @given(two_sides, fractions)
-def test_the_knapsack_keeps_the_budget(of: list[Side], r: float) -> None:
+def test_the_knapsack_keeps_the_budget(of: list[WindowProfile], r: float) -> None:
     parts = by_utility(r, of)
     assert all(((part >= 0) & (part <= 1)).all() for part in parts)
     assert spent(parts, of) == pytest.approx(r * everything(of), rel=1e-9)
 
 
 @given(two_sides)
-def test_with_enough_time_everything_is_processed(of: list[Side]) -> None:
+def test_with_enough_time_everything_is_processed(of: list[WindowProfile]) -> None:
     assert all((part == 1).all() for part in by_utility(1.0, of))
 
 
-def value(parts: list[np.ndarray], of: list[Side]) -> float:
+def value(parts: list[np.ndarray], of: list[WindowProfile]) -> float:
     """Return what fractions bring, cell by cell."""
     total = 0.0
     for side, part in zip(of, parts, strict=True):
@@ -102,7 +100,7 @@ def value(parts: list[np.ndarray], of: list[Side]) -> float:
 
 
 @given(two_sides, st.floats(0.05, 0.95))
-def test_no_other_fractions_of_the_same_budget_bring_more(of: list[Side], r: float) -> None:
+def test_no_other_fractions_of_the_same_budget_bring_more(of: list[WindowProfile], r: float) -> None:
     best = value(by_utility(r, of), of)
     items = [(at, type_) for at, side in enumerate(of) for type_ in range(len(side.utilities))]
     budget = r * everything(of)
@@ -146,19 +144,6 @@ def test_full_probes_are_within_the_budget(share: float, sampling: float) -> Non
     r = fraction_within(share, sampling)
     assert 0 < r <= 1
     assert r + r * sampling * (1 - r) == pytest.approx(min(1.0, max(share, r)), rel=1e-6)
-
-
-def test_the_rate_of_micro_batches_ends_at_the_time_they_may_take() -> None:
-    rate, needed = Rate(), 5e7
-    taken_seconds = []
-    for _ in range(60):
-        r = rate.decide(2.0, needed)
-        comparisons = needed * (r + r * 0.1 * (1 - r))
-        taken_seconds.append(0.6 + 2e-7 * comparisons)
-        rate.observe(comparisons, taken_seconds[-1])
-    assert taken_seconds[-1] == pytest.approx(2.0, rel=0.15)
-    rate.fraction = 0.5
-    assert rate.decide(2.0, 0.0) == pytest.approx(0.6)
 
 
 @given(st.integers(1, 5000), st.integers(1, 40))
@@ -253,7 +238,7 @@ def test_the_estimated_recall_is_that_of_the_answer(policy: str) -> None:
     found = joined(load, machine, Policy(policy, buffer=inf, sampling=0.2))
     exact = joined(load, EXACT, Policy("drop", buffer=inf))
     true = found.outputs.sum() / exact.outputs.sum()
-    estimated = found.recall.total()
+    estimated = found.recall.value()
     assert estimated is not None and abs(estimated - true) < 0.05
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from runtime.spark.backlog import Expectation
 from runtime.spark.run_spec import Definitions
 from runtime.spark.shedding import Shedder
-from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, Front, Looks
+from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, FrontDrop, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
 COUNT = "SELECT Rstream(COUNT(*) AS n) FROM {stream} [Range 2 Seconds Slide 2 Seconds]"
@@ -133,9 +133,9 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
 # Rows that are lost before joins look for any
 
 
-def front(*passed: float, window: int = 100) -> Front:
+def front(*passed: float, window: int = 100) -> FrontDrop:
     """Return a front that has passed some shares of rows, in micro-batches of 10 ticks."""
-    found = Front("drop", "rows of r, s", window)
+    found = FrontDrop("drop", "rows of r, s", window)
     for number, share in enumerate(passed):
         found.note(share, 10 * (number + 1))
     return found

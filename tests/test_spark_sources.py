@@ -41,9 +41,9 @@ from runtime.spark.session import (
 from runtime.spark.sources import (
     ColumnReader,
     FileReader,
-    Part,
     PartReader,
     SourceFrame,
+    SourcePart,
     carrying,
     file_source,
     frame_source,
@@ -113,7 +113,7 @@ def by_the_engine(definition: Table, on_bad_row: OnBadRow = "fail") -> list[tupl
     return found
 
 
-def in_one_task(source: SourceFrame, batches: Iterable[pa.RecordBatch]) -> list[Part]:
+def in_one_task(source: SourceFrame, batches: Iterable[pa.RecordBatch]) -> list[SourcePart]:
     return list(source.reader.parts(batches))
 
 
@@ -234,7 +234,7 @@ def test_bad_rows_are_left_out_and_counted(spark: SparkSession) -> None:
     assert (sum(len(part.rows) for part in parts), sum(part.skipped for part in parts)) == (2, 2)
 
 
-def of_one_file(reader: PartReader, name: str) -> list[Part]:
+def of_one_file(reader: PartReader, name: str) -> list[SourcePart]:
     assert isinstance(reader, FileReader)
     return list(reader.parts_of(SourceFile.of(0, name)))
 

@@ -13,11 +13,11 @@ from cql.errors import Code, render
 from cql.parsing import parse_query, parse_script, parse_statement
 from cql.parsing.parser import ParsedScript
 from cql.parsing.stream_script import DIRECTIVES, is_stream_script, parse_stream_script
-from cql.source import Source
+from cql.source import SourceText
 
 
 def read(text: str) -> ParsedScript:
-    return parse_script(Source("net.script", dedent(text)))
+    return parse_script(SourceText("net.script", dedent(text)))
 
 
 def statements(text: str) -> list[ast.Statement]:
@@ -398,7 +398,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=25).map(" ".join))
 def test_no_text_raises_and_every_place_lies_within_it(text: str) -> None:
-    for script in (parse_script(Source("any", text)), parse_stream_script(Source("any", text))):
+    for script in (parse_script(SourceText("any", text)), parse_stream_script(SourceText("any", text))):
         for place in [d.span for d in script.diagnostics] + [s.span for s in script.statements]:
             assert 0 <= place.start <= place.end <= len(text)
         assert len(rendered(script).splitlines()) >= len(script.diagnostics)

@@ -14,7 +14,7 @@ from cql import CqlError
 from cql.catalog import Catalog, External
 from cql.parsing import parse_script
 from cql.secrets import is_secret, secret_places, shown_options, without_secrets
-from cql.source import Source
+from cql.source import SourceText
 from cql.visible import visible, visible_lines
 from repl.cli import main
 from runtime.columns.texts import json_text
@@ -129,7 +129,7 @@ def test_a_terminal_shows_escapes_of_others_as_text() -> None:
         display.listing(Listing((HOSTILE,), ((HOSTILE,),)))
         display.show(Text(HOSTILE))
         display.problem(CqlError([Diagnostic(Code.NO_FILE, HOSTILE, NO_SPAN, HOSTILE)]))
-        display.problem(CqlError([Diagnostic(Code.NO_FILE, HOSTILE)], Source(HOSTILE, HOSTILE)))
+        display.problem(CqlError([Diagnostic(Code.NO_FILE, HOSTILE)], SourceText(HOSTILE, HOSTILE)))
     text = captured.get()
     assert harmless(text) and text.count("\\u202e") >= 8
     assert drawn([Text(HOSTILE)], 80)[0].count("\x1b") == 0
@@ -168,7 +168,7 @@ def test_a_catalog_shows_no_secret() -> None:
     assert pickle.loads(pickle.dumps(source)) == source
     for text in (catalog.to_json(), repr(catalog), str(catalog), repr(source), str(source.model_dump())):
         assert "hunter2" not in text and "***" in text
-    (statement,) = parse_script(Source("s.cql", script_with(SECRETS))).statements
+    (statement,) = parse_script(SourceText("s.cql", script_with(SECRETS))).statements
     assert "hunter2" not in repr(statement)
     with pytest.raises(CqlError) as caught:
         Catalog.from_json(catalog.to_json().replace('"topic": "t"', '"topic": 7, "password": {"a": "hunter2"}'))

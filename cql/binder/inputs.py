@@ -10,7 +10,7 @@ from cql import ast, bound
 from cql.binder.error_collection import each
 from cql.binder.expressions import ExpressionBinder
 from cql.binder.limits import MAX_LEVELS
-from cql.binder.scope import Input, Scope
+from cql.binder.scope import FromItem, Scope
 from cql.catalog import RelationDef, StreamDef, ViewDef
 from cql.errors import Code, fail
 from cql.intervals import BadInterval, TimeDomain
@@ -24,7 +24,7 @@ class BoundInput:
     """A relation with the inputs that its columns belong to."""
 
     rel: bound.Rel
-    inputs: tuple[Input, ...]
+    inputs: tuple[FromItem, ...]
 
 
 def bind_inputs(binder: QueryBinder, refs: Sequence[ast.TableRef], outer: Scope | None) -> BoundInput:
@@ -127,7 +127,7 @@ def bind_named(binder: QueryBinder, ref: ast.NamedInput) -> BoundInput:
         if rel.time:
             binder.clocks.append((ref.name, rel.time))
     rel = _windowed(binder, rel, ref.window, alias, what)
-    return BoundInput(rel, (Input(alias.text, rel.schema, 0, timestamp, hidden),))
+    return BoundInput(rel, (FromItem(alias.text, rel.schema, 0, timestamp, hidden),))
 
 
 def _bind_subquery(binder: QueryBinder, ref: ast.SubqueryInput, outer: Scope | None) -> BoundInput:
@@ -143,7 +143,7 @@ def _bind_subquery(binder: QueryBinder, ref: ast.SubqueryInput, outer: Scope | N
         rel = bound.RelToStream(ast.RelToStreamKind.ISTREAM, rel, span=ref.span)
     rel = _windowed(binder, rel, ref.window, ref.alias, "this subquery")
     name = ref.alias.text if ref.alias else None
-    return BoundInput(rel, (Input(name, rel.schema, 0),))
+    return BoundInput(rel, (FromItem(name, rel.schema, 0),))
 
 
 def _bind_join(binder: QueryBinder, ref: ast.Join, outer: Scope | None) -> BoundInput:
@@ -167,7 +167,7 @@ def _joined(kind: bound.JoinKind, left: BoundInput, right: BoundInput, condition
     return BoundInput(rel, tuple(replace(o, fields=schema[o.start : o.start + len(o.fields)]) for o in inputs))
 
 
-def _check_names(inputs: Sequence[Input], refs: Sequence[ast.TableRef]) -> None:
+def _check_names(inputs: Sequence[FromItem], refs: Sequence[ast.TableRef]) -> None:
     seen: set[str] = set()
     for owner, ref in zip(inputs, _leaves(refs), strict=True):
         if owner.name is None:
@@ -271,6 +271,6 @@ def _rows(count: int, window: ast.Window) -> int:
 
 
 def _partition_column(rel: bound.Rel, qualifier: ast.Name | None, name: ast.Name, alias: ast.Name | None) -> int:
-    scope = Scope([Input(alias.text if alias else None, rel.schema, 0)])
+    scope = Scope([FromItem(alias.text if alias else None, rel.schema, 0)])
     span = qualifier.span.cover(name.span) if qualifier else name.span
     return scope.resolve(ast.Column(name, qualifier, span=span)).index

@@ -10,7 +10,7 @@ from cql.errors import Code, CqlError, fail, nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class FromItem:
     """One item of FROM: its name, its columns, and where they start in the joined row."""
 
     name: str | None
@@ -24,7 +24,7 @@ class Input:
 class Scope:
     """The inputs of a block; `outer` is the scope of the query around it, if it may refer to that."""
 
-    inputs: list[Input] = field(default_factory=list)
+    inputs: list[FromItem] = field(default_factory=list)
     outer: Scope | None = None
 
     @property
@@ -61,7 +61,7 @@ class Scope:
                 return list(self.columns_of(owner))
         return None
 
-    def columns_of(self, owner: Input) -> Iterator[bound.ColumnRef]:
+    def columns_of(self, owner: FromItem) -> Iterator[bound.ColumnRef]:
         """Yield references to all columns of an input."""
         for at, column_field in enumerate(owner.fields):
             yield bound.ColumnRef(
@@ -72,7 +72,7 @@ class Scope:
         """Return the positions of the timestamp columns of the block's streams."""
         return [owner.start + owner.timestamp for owner in self.inputs if owner.timestamp is not None]
 
-    def input(self, name: ast.Name) -> Input:
+    def input(self, name: ast.Name) -> FromItem:
         """Return the input of a name; raises with the nearest names otherwise."""
         for owner in self.inputs:
             if owner.name is not None and owner.name.casefold() == name.key:
@@ -86,7 +86,7 @@ class Scope:
             candidates=nearest(name.text, known),
         )
 
-    def _matches(self, column: ast.Column) -> Iterator[tuple[Input, int]]:
+    def _matches(self, column: ast.Column) -> Iterator[tuple[FromItem, int]]:
         for owner in self.inputs:
             if column.qualifier and (owner.name is None or owner.name.casefold() != column.qualifier.key):
                 continue
@@ -151,7 +151,7 @@ def columns_are(names: Sequence[str]) -> str:
     return "the columns are " + ", ".join(names[:10]) + (", .." if len(names) > 10 else "")
 
 
-def _ambiguous(column: ast.Column, found: list[tuple[Input, int]]) -> CqlError:
+def _ambiguous(column: ast.Column, found: list[tuple[FromItem, int]]) -> CqlError:
     owners = [owner.name for owner, _ in found if owner.name]
     name = column.name.text
     if column.qualifier or len(owners) < 2:

@@ -19,7 +19,7 @@ from cql.intervals import BadInterval, TimeDomain
 from cql.options import check_query_options, check_source_options, read_options
 from cql.parsing import parse_expression, parse_query
 from cql.printer import to_text
-from cql.source import Source
+from cql.source import SourceText
 from cql.types import Kind
 
 _UTILITY_HINT = "write an expression over the columns of its inputs, such as utility = a.price"
@@ -56,7 +56,7 @@ def rebind(catalog: Catalog) -> None:
             if isinstance(defined, ViewDef):
                 tree = renamed(tree, [ast.Name(name) for name in defined.columns], ast.Name(defined.name))
         except CqlError as error:
-            raise CqlError(error.diagnostics, Source(f"<{defined.name}>", defined.text)) from None
+            raise CqlError(error.diagnostics, SourceText(f"<{defined.name}>", defined.text)) from None
         defined.attach(tree)
         if isinstance(defined, QueryDef) and (text := _option(defined.options, "utility")):
             defined.attach_utility(_utility(defined.name, parse_query(defined.text), parse_expression(text), catalog))

@@ -55,7 +55,7 @@ def _unquoted(text: str) -> str:
     return text[1:-1].replace(quote * 2, quote)
 
 
-class Builder:
+class AstBuilder:
     """Has one method for each rule, of the same name.
 
     Which keyword was written is told by a token's type, not by its text: ignoring case, `İ` is a letter of

@@ -24,11 +24,11 @@ from lark.lexer import TextSlice
 
 from cql import ast
 from cql.errors import Code, CqlError, Diagnostic, fail
-from cql.parsing.builder import Builder
-from cql.parsing.reducing import Part, TooDeep, install
-from cql.parsing.splitting import Piece, deepest_bracket, split_statements
+from cql.parsing.builder import AstBuilder
+from cql.parsing.reducing import SymbolValue, TooDeep, install
+from cql.parsing.splitting import StatementText, deepest_bracket, split_statements
 from cql.parsing.syntax_errors import syntax_diagnostic
-from cql.source import Source, Span
+from cql.source import SourceText, Span
 
 MAX_DEPTH = 100
 """How deep brackets may nest; deeper text is a mistake or an attack, and Python's stack is finite."""
@@ -47,12 +47,12 @@ class Dialect(Enum):
 class ParsedScript:
     """The statements that could be read, in order, and what was wrong with the others."""
 
-    source: Source
+    source: SourceText
     statements: tuple[ast.Statement, ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse_script(source: Source) -> ParsedScript:
+def parse_script(source: SourceText) -> ParsedScript:
     """Parse a script, CQL or STREAM's own format, as far as possible; errors are returned, not raised."""
     # Imported here because that format is read by means of this module's `parse_piece`.
     from cql.parsing.stream_script import is_stream_script, parse_stream_script
@@ -88,13 +88,13 @@ def parse_expression(text: str) -> ast.Expression:
     return _only_piece(text, lambda piece: cast(ast.Expression, _parse(text, piece, Dialect.CQL, "expr")))
 
 
-def parse_piece(text: str, piece: Piece, dialect: Dialect = Dialect.CQL) -> ast.Statement:
+def parse_piece(text: str, piece: StatementText, dialect: Dialect = Dialect.CQL) -> ast.Statement:
     """Parse one statement of a larger text; its spans point into the whole."""
     return cast(ast.Statement, _parse(text, piece, dialect, "start"))
 
 
-def _only_piece(text: str, parse: Callable[[Piece], T]) -> T:
-    source = Source("<text>", text)
+def _only_piece(text: str, parse: Callable[[StatementText], T]) -> T:
+    source = SourceText("<text>", text)
     try:
         pieces = list(split_statements(text))
         if not pieces:
@@ -106,7 +106,7 @@ def _only_piece(text: str, parse: Callable[[Piece], T]) -> T:
         raise error.within(source) from None
 
 
-def _parse(text: str, piece: Piece, dialect: Dialect, start: str) -> Any:
+def _parse(text: str, piece: StatementText, dialect: Dialect, start: str) -> Any:
     if piece.problem:
         raise CqlError([piece.problem])
     depth, place = deepest_bracket(text, piece.span)
@@ -114,7 +114,7 @@ def _parse(text: str, piece: Piece, dialect: Dialect, start: str) -> Any:
         raise _too_deep(Span(place, place + 1))
     parser = _lark(dialect)
     try:
-        return cast(Part, parser.parse(TextSlice(text, *piece.span), start=start)).value
+        return cast(SymbolValue, parser.parse(TextSlice(text, *piece.span), start=start)).value
     except UnexpectedInput as error:
         raise CqlError([syntax_diagnostic(error, text, piece.span, _spellings(dialect))]) from None
     except TooDeep as error:
@@ -144,7 +144,7 @@ def _lark(dialect: Dialect) -> Lark:
         maybe_placeholders=True,
         cache=_table_file(dialect),
     )
-    install(lark, Builder())
+    install(lark, AstBuilder())
     return lark
 
 

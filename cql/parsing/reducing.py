@@ -29,7 +29,7 @@ class TooDeep(Exception):
         self.span = span
 
 
-class Part(NamedTuple):
+class SymbolValue(NamedTuple):
     """The value of a symbol, where it starts and ends (-1 if it is empty), and how deep it nests."""
 
     value: Any
@@ -39,14 +39,14 @@ class Part(NamedTuple):
 
 
 def install(lark: Lark, builder: object) -> None:
-    """Make a parser call a builder's methods; `lark.parse` then returns a `Part`."""
+    """Make a parser call a builder's methods; `lark.parse` then returns a `SymbolValue`."""
     callbacks = {rule: _reducer(rule, builder) for rule in lark.rules}
     inner: Any = lark.parser.parser
     starts = {rule: value for rule, value in inner.parser.callbacks.items() if rule not in callbacks}
     inner.parser.callbacks = {**starts, **callbacks}
 
 
-def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], Part]:
+def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[SymbolValue | Token]], SymbolValue]:
     name = rule.alias or rule.origin.name
     kept = _kept(rule)
     inlined = rule.options.expand1 and not rule.alias
@@ -54,18 +54,18 @@ def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], 
         return lambda symbols: symbols[0]  # type: ignore[return-value]
     method = None if rule.origin.name.startswith("_") else getattr(builder, name, None)
 
-    def reduce(symbols: Sequence[Part | Token]) -> Part:
+    def reduce(symbols: Sequence[SymbolValue | Token]) -> SymbolValue:
         start, end = _extent(symbols)
         level = 0
         children: list[Any] = []
-        only: Part | Token | None = None
+        only: SymbolValue | Token | None = None
         for at, splice, nones in kept:
             if nones:
                 children.extend([None] * nones)
             if at < 0:
                 continue
             only = symbols[at]
-            if type(only) is not Part:
+            if type(only) is not SymbolValue:
                 children.append(only)
                 continue
             level = only.level if only.level > level else level
@@ -74,27 +74,27 @@ def _reducer(rule: Rule, builder: object) -> Callable[[Sequence[Part | Token]], 
             else:
                 children.append(only.value)
         if method is None and not inlined:
-            return Part(children, start, end, level)
+            return SymbolValue(children, start, end, level)
         if inlined and len(children) == 1:
-            return only if type(only) is Part else Part(children[0], start, end, level)
+            return only if type(only) is SymbolValue else SymbolValue(children[0], start, end, level)
         span = NO_SPAN if start < 0 else Span(start, end)
         if level >= MAX_LEVELS:
             raise TooDeep(span)
         assert method is not None, name
-        return Part(method(span, children), start, end, level + 1)
+        return SymbolValue(method(span, children), start, end, level + 1)
 
     return reduce
 
 
-def _extent(symbols: Sequence[Part | Token]) -> tuple[int, int]:
+def _extent(symbols: Sequence[SymbolValue | Token]) -> tuple[int, int]:
     """Return where the first symbol that is not empty starts and the last one ends; -1 if all are empty."""
     start = end = -1
     for symbol in symbols:
-        start = symbol.start if type(symbol) is Part else symbol.start_pos  # type: ignore[union-attr, assignment]
+        start = symbol.start if type(symbol) is SymbolValue else symbol.start_pos  # type: ignore[union-attr, assignment]
         if start >= 0:
             break
     for symbol in reversed(symbols):
-        end = symbol.end if type(symbol) is Part else symbol.end_pos
+        end = symbol.end if type(symbol) is SymbolValue else symbol.end_pos
         if end >= 0:
             break
     return start, end

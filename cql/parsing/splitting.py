@@ -24,7 +24,7 @@ _MARK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StatementText:
     """The text of one statement, and what is wrong with it already."""
 
     span: Span
@@ -32,7 +32,7 @@ class Piece:
     terminated: bool = True
 
 
-def split_statements(text: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
+def split_statements(text: str, start: int = 0, end: int | None = None) -> Iterator[StatementText]:
     """Yield the statements of a text; those that hold nothing but comments are left out.
 
     >>> [piece.span for piece in split_statements("a; ';' -- ;")]
@@ -49,7 +49,7 @@ def split_statements(text: str, start: int = 0, end: int | None = None) -> Itera
             continue
         if kind == "end":
             if first is not None:
-                yield Piece(Span(first, last), problem)
+                yield StatementText(Span(first, last), problem)
             first, problem = None, None
             continue
         first = match.start() if first is None else first
@@ -60,7 +60,7 @@ def split_statements(text: str, start: int = 0, end: int | None = None) -> Itera
             at = end if line_end < 0 or match[0] == "/*" else line_end
             last = at
     if first is not None:
-        yield Piece(Span(first, last), problem, terminated=False)
+        yield StatementText(Span(first, last), problem, terminated=False)
 
 
 def _never_ends(mark: str, at: int) -> Diagnostic:

@@ -30,7 +30,7 @@ from cql.ast.rewrite import rewrite
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.parsing.parser import Dialect, ParsedScript, parse_piece
 from cql.parsing.splitting import split_statements
-from cql.source import Source, Span
+from cql.source import SourceText, Span
 
 N = TypeVar("N", bound=ast.Node)
 
@@ -91,7 +91,7 @@ def is_stream_script(text: str) -> bool:
     return False
 
 
-def parse_stream_script(source: Source) -> ParsedScript:
+def parse_stream_script(source: SourceText) -> ParsedScript:
     """Parse a text that `is_stream_script` as far as possible; errors are returned, not raised."""
     text = source.text
     directives = list(_directives(text))

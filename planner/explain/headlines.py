@@ -34,7 +34,7 @@ def _source(operator_id: str, operators: Mapping[str, op.Operator]) -> str | Non
     return operator.table if isinstance(operator, op.Source) else None
 
 
-def route_text(edge: op.Input, operators: Mapping[str, op.Operator]) -> str:
+def route_text(edge: op.InputEdge, operators: Mapping[str, op.Operator]) -> str:
     """Return how elements get over an edge, in words; nothing for those that stay where they are."""
     if edge.route == "hash":
         names = op.output_names(operators[edge.operator])

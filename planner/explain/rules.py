@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cql.bound import Rel
-from planner.rewriting import Step
+from planner.rewriting import AppliedRule
 from planner.text import plan_text
 
 
-def rules_text(before: Rel, steps: Sequence[Step]) -> str:
+def rules_text(before: Rel, steps: Sequence[AppliedRule]) -> str:
     """Return the plan as bound, then each rule that changed it with the plan after it."""
     parts = ["as written", _indented(plan_text(before))]
     for number, step in enumerate(steps, 1):

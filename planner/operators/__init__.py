@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from planner.operators.node import Column as Column
-from planner.operators.node import Input as Input
+from planner.operators.node import OutputColumn as OutputColumn
+from planner.operators.node import InputEdge as InputEdge
 from planner.operators.node import KINDS
 from planner.operators.node import Operator as Operator
 from planner.operators.node import Placement as Placement

@@ -10,7 +10,7 @@ from cql.bound.text import aggregate_text, expression_text
 from planner.costs import Estimate
 from planner.json_codec import CallField, ExprField
 from planner.operators.node import Names, Operator
-from planner.operators.state_needs import Facts, Need, Own, Rows, by_keys
+from planner.operators.state_needs import Facts, InputRows, OwnState, SynopsisNeed, by_keys
 
 __all__ = ["Aggregate"]
 
@@ -51,14 +51,14 @@ class Aggregate(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts(by_keys(below[0].growth) if self.keys else "constant", False)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         held, leave = "a row and accumulators for each group", "with the last row of a group"
-        groups = Own("groups", 0, held, leave, self.facts(below).growth, self.keys)
+        groups = OwnState("groups", 0, held, leave, self.facts(below).growth, self.keys)
         if not below[0].only_inserts and any(_looks_again(call) for call in self.calls):
-            return groups, Rows("input", 0, self.keys)
+            return groups, InputRows("input", 0, self.keys)
         if any(_keeps_values(call) for call in self.calls):
             held, leave = "how often each value occurs in each group", "with the last of a value"
-            return groups, Own("values", 0, held, leave, by_keys(below[0].growth), self.keys)
+            return groups, OwnState("values", 0, held, leave, by_keys(below[0].growth), self.keys)
         return (groups,)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 from cql.intervals import TimeDomain, duration_text
 from planner.costs import Estimate
 from planner.operators.node import Adapted, Model, Names, Operator
-from planner.operators.state_needs import Facts, Need, Own, all_rows_of
+from planner.operators.state_needs import Facts, OwnState, SynopsisNeed, all_rows_of
 
-__all__ = ["ByUnits", "Drop", "Hold", "KeepWindows", "KeptUnits", "RandomDrop", "Units", "WindowDrop"]
+__all__ = ["ByUnits", "Hold", "KeepWindows", "KeptUnits", "RandomDrop", "SourceDrop", "Units", "WindowDrop"]
 
 
 class Units(Model):
@@ -43,7 +43,7 @@ class ByUnits(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return all_rows_of(below)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         return ()
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
@@ -53,7 +53,7 @@ class ByUnits(Operator):
         return False
 
 
-class Drop(ByUnits):
+class SourceDrop(ByUnits):
     """Passes a part of the rows of a source, before anything else is done about them."""
 
     goes_by_instants: ClassVar[bool]
@@ -78,7 +78,7 @@ class Drop(ByUnits):
         raise NotImplementedError
 
 
-class WindowDrop(Drop):
+class WindowDrop(SourceDrop):
     """Passes the rows that kept units need: those of the last `size` ticks up to the end of each.
 
     Passing more does no harm: where queries share it, its size is the largest of theirs, and not part of its id.
@@ -129,7 +129,7 @@ class WindowDrop(Drop):
         return max(drops, key=lambda drop: (drop.size, drop.formula))
 
 
-class RandomDrop(Drop):
+class RandomDrop(SourceDrop):
     """Passes a share of the rows, chosen by a hash of their instants and values."""
 
     kind: Literal["random-drop"] = "random-drop"
@@ -180,8 +180,8 @@ class Hold(KeptUnits):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts(below[0].growth, False)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return (Own("lost", 0, "changes at instants of lost units", "with the next kept unit", "window"),)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return (OwnState("lost", 0, "changes at instants of lost units", "with the next kept unit", "window"),)
 
     def is_netted(self, below: Sequence[bool]) -> bool:
         return below[0]

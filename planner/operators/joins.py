@@ -13,7 +13,7 @@ from planner.costs import Estimate
 from planner.json_codec import ExprField
 from planner.logical import JoinType
 from planner.operators.node import Adapted, Names, Operator, TimeDemand
-from planner.operators.state_needs import Facts, Need, Own, Rows, all_rows_of, by_keys
+from planner.operators.state_needs import Facts, InputRows, OwnState, SynopsisNeed, all_rows_of, by_keys
 
 __all__ = [
     "AntiJoin",
@@ -85,8 +85,8 @@ class BinaryJoin(Operator):
         growth, only_inserts = all_rows_of(below)
         return Facts(growth, only_inserts and self.join == "inner")
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return Rows("left", 0, self.left_keys), Rows("right", 1, self.right_keys)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return InputRows("left", 0, self.left_keys), InputRows("right", 1, self.right_keys)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return self.join == "inner" and all(below)
@@ -196,9 +196,9 @@ class EvictingJoin(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return all_rows_of(below)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         held = f"rows of both inputs, as many as {size_text(self.memory)} hold"
-        return (Own("rows", 0, held, "early, if others are more likely to match", "constant"),)
+        return (OwnState("rows", 0, held, "early, if others are more likely to match", "constant"),)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return all(below)
@@ -228,13 +228,13 @@ class HalfJoin(Operator):
     def estimate(self) -> Estimate:
         return _of_keys(self)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        left = Rows("left", 0, self.left_keys)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        left = InputRows("left", 0, self.left_keys)
         if self.residual is not None:
-            return left, Rows("right", 1, self.right_keys)
+            return left, InputRows("right", 1, self.right_keys)
         growth = by_keys(below[1].growth)
         held, leave = "how many rows have each key", "with the last row of a key"
-        return left, Own("right", 1, held, leave, growth, self.right_keys)
+        return left, OwnState("right", 1, held, leave, growth, self.right_keys)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return False
@@ -293,8 +293,8 @@ class MJoin(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return all_rows_of(below)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return [Rows(_role(at), at, keys) for at, keys in enumerate(self.keys)]
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return [InputRows(_role(at), at, keys) for at, keys in enumerate(self.keys)]
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return all(below)
@@ -336,8 +336,8 @@ class StreamJoin(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts("stream", True)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return (Rows("relation", 1, self.right_keys),)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return (InputRows("relation", 1, self.right_keys),)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return True

@@ -17,7 +17,7 @@ from cql.bound import Expr, SortKey, WindowSpec
 from cql.intervals import TimeDomain
 from planner.costs import Estimate
 from planner.json_codec import ExprField, TypeField
-from planner.operators.state_needs import Facts, Need
+from planner.operators.state_needs import Facts, SynopsisNeed
 
 Placement = Literal["source", "hash", "single"]
 
@@ -36,7 +36,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class Column(Model):
+class OutputColumn(Model):
     """A column that an operator puts out."""
 
     name: str
@@ -44,7 +44,7 @@ class Column(Model):
     nullable: bool
 
 
-class Input(Model):
+class InputEdge(Model):
     """An edge of the plan: whose output is read, and how it gets there.
 
     `local` stays in the bucket; `hash` sends each element to the bucket of its keys; `single` sends
@@ -90,8 +90,8 @@ class Operator(Model):
     """
 
     id: str = ""
-    inputs: tuple[Input, ...] = ()
-    columns: tuple[Column, ...]
+    inputs: tuple[InputEdge, ...] = ()
+    columns: tuple[OutputColumn, ...]
     is_stream: bool
     placement: Placement = "source"
     level: int = 0
@@ -135,7 +135,7 @@ class Operator(Model):
         """Return what is known of its output, from what is known of its inputs."""
         raise NotImplementedError
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         """Return the synopses that it needs."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator, TimeDemand
-from planner.operators.state_needs import Facts, Need
+from planner.operators.state_needs import Facts, SynopsisNeed
 
 __all__ = ["Output"]
 
@@ -32,7 +32,7 @@ class Output(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return below[0]
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         return ()
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator
-from planner.operators.state_needs import Facts, Need, Own, all_rows_of, by_keys, wildest
+from planner.operators.state_needs import Facts, OwnState, SynopsisNeed, all_rows_of, by_keys, wildest
 from planner.operators.stateless import Stateless
 
 __all__ = ["DuplicateEliminate", "Except", "Intersect", "Union"]
@@ -47,9 +47,9 @@ class _Comparing(_Counting):
     counted: ClassVar[str]
     """What is counted of each row."""
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         growth = wildest([facts.growth for facts in below])
-        return (Own("counts", 0, f"{self.counted} occurrences of each row", "at zero", growth),)
+        return (OwnState("counts", 0, f"{self.counted} occurrences of each row", "at zero", growth),)
 
     def is_netted(self, below: Sequence[bool]) -> bool:
         return False
@@ -97,9 +97,9 @@ class DuplicateEliminate(_Counting):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts(by_keys(below[0].growth), below[0].only_inserts)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         growth = by_keys(below[0].growth)
-        return (Own("counts", 0, "how often each row occurs", "with the last of a row", growth),)
+        return (OwnState("counts", 0, "how often each row occurs", "with the last of a row", growth),)
 
     def is_netted(self, below: Sequence[bool]) -> bool:
         return True

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from cql.intervals import TimeDomain
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator, TimeDemand
-from planner.operators.state_needs import Facts, Need, Own
+from planner.operators.state_needs import Facts, OwnState, SynopsisNeed
 
 __all__ = ["Ledger", "Source"]
 
@@ -56,7 +56,7 @@ class Source(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts("relation" if self.is_relation else "stream", self.time is None or self.is_stream)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         return ()
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
@@ -94,8 +94,8 @@ class Ledger(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return below[0]
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return (Own("rows", 0, "how often each row is there", "with the last of a row", below[0].growth),)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return (OwnState("rows", 0, "how often each row is there", "with the last of a row", below[0].growth),)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return False

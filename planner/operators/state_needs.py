@@ -40,7 +40,7 @@ def all_rows_of(below: Sequence[Facts]) -> Facts:
     return Facts(wildest([facts.growth for facts in below]), all(facts.only_inserts for facts in below))
 
 
-class Own(NamedTuple):
+class OwnState(NamedTuple):
     """State that belongs to one operator: what it holds, when that leaves, how it grows."""
 
     role: str
@@ -51,7 +51,7 @@ class Own(NamedTuple):
     keys: tuple[Expr, ...] = ()
 
 
-class Rows(NamedTuple):
+class InputRows(NamedTuple):
     """The rows of an input, which other readers of the same relation can share; `holds` says in which order."""
 
     role: str
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
     holds: str | None = None
 
 
-class Log(NamedTuple):
+class WindowLog(NamedTuple):
     """The elements of a stream as a window counts them, which other windows over the same stream can share."""
 
     role: str
@@ -68,4 +68,4 @@ class Log(NamedTuple):
     holds: str
 
 
-Need = Own | Rows | Log
+SynopsisNeed = OwnState | InputRows | WindowLog

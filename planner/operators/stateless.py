@@ -11,7 +11,7 @@ from cql.bound.text import expression_text
 from planner.costs import Estimate, predicate_selectivity
 from planner.json_codec import ExprField
 from planner.operators.node import Names, Operator, TimeDemand
-from planner.operators.state_needs import Facts, Need, all_rows_of
+from planner.operators.state_needs import Facts, SynopsisNeed, all_rows_of
 
 __all__ = ["Project", "Select", "Stateless"]
 
@@ -26,7 +26,7 @@ class Stateless(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return all_rows_of(below)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         return ()
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:

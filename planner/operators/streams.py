@@ -8,7 +8,7 @@ from typing import Literal
 
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator, Tick, TimeDemand
-from planner.operators.state_needs import Facts, Need, Own, Rows
+from planner.operators.state_needs import Facts, InputRows, OwnState, SynopsisNeed
 
 __all__ = ["DStream", "IStream", "RStream"]
 
@@ -39,8 +39,8 @@ class _OfChanges(_ToStream):
     def headline(self, inputs: Names) -> str:
         return self.kind
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return (Own("instant", 0, "changes of the current instant", "with the instant", "constant"),)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return (OwnState("instant", 0, "changes of the current instant", "with the instant", "constant"),)
 
     def time_demand(self, reads_streams: Sequence[bool]) -> TimeDemand:
         return super().time_demand(reads_streams) if any(reads_streams) else TimeDemand("difference")
@@ -84,8 +84,8 @@ class RStream(_ToStream):
     def headline(self, inputs: Names) -> str:
         return "r-stream at every tick" if self.every_tick else "r-stream at elements and slides"
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
-        return (Rows("relation", 0),)
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
+        return (InputRows("relation", 0),)
 
     def time_demand(self, reads_streams: Sequence[bool]) -> TimeDemand:
         if any(reads_streams):

@@ -9,7 +9,7 @@ from cql.bound import SortKey
 from cql.bound.text import sort_text
 from planner.costs import Estimate
 from planner.operators.node import Names, Operator, SortBy
-from planner.operators.state_needs import Facts, Need, Rows, by_keys
+from planner.operators.state_needs import Facts, InputRows, SynopsisNeed, by_keys
 
 __all__ = ["TopN"]
 
@@ -40,9 +40,9 @@ class TopN(Operator):
     def facts(self, below: Sequence[Facts]) -> Facts:
         return Facts(by_keys(below[0].growth) if self.partition else "constant", False)
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         holds = f"rows ({', '.join(inputs[0])}) in the order of {self._order(inputs)}"
-        return (Rows("input", 0, (), holds),)
+        return (InputRows("input", 0, (), holds),)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return False

@@ -11,7 +11,7 @@ from cql.intervals import TimeDomain, duration_text
 from planner.costs import Estimate
 from planner.json_codec import WindowField
 from planner.operators.node import Names, Operator, TimeDemand
-from planner.operators.state_needs import Facts, Growth, Log, Need, Own
+from planner.operators.state_needs import Facts, Growth, OwnState, SynopsisNeed, WindowLog
 
 __all__ = ["SeqWindow"]
 
@@ -71,11 +71,11 @@ class SeqWindow(Operator):
                 return "keys"
         return "window"
 
-    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[Need]:
+    def synopses(self, below: Sequence[Facts], inputs: Names) -> Sequence[SynopsisNeed]:
         holds = f"rows ({', '.join(inputs[0])}) of [{window_text(self.window, inputs[0], self.time)}]"
         if isinstance(self.window, bound.PartitionRowsSpec):
-            return (Own("window", 0, holds, self.expiry, self._growth()),)
-        return (Log("window", 0, holds),)
+            return (OwnState("window", 0, holds, self.expiry, self._growth()),)
+        return (WindowLog("window", 0, holds),)
 
     def ends_are_final(self, below: Sequence[bool]) -> bool:
         return isinstance(self.window, bound.RangeSpec)

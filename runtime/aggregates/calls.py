@@ -14,7 +14,7 @@ from runtime.expressions import compile_predicate, compile_projection
 
 
 @dataclass(slots=True)
-class Part:
+class CallRows:
     """Rows of groups: what one call sees of a batch."""
 
     slots: Ints
@@ -23,8 +23,8 @@ class Part:
     end: Ints | None
     weight: Ints | None
 
-    def chosen(self, at: Ints) -> Part:
-        return Part(
+    def chosen(self, at: Ints) -> CallRows:
+        return CallRows(
             self.slots[at],
             take(self.arguments, at),
             self.start[at],
@@ -33,7 +33,7 @@ class Part:
         )
 
 
-class Call:
+class CompiledCall:
     """One aggregate of the operator: its arguments and the rows that take part."""
 
     def __init__(self, call: AggregateCall, functions: Mapping[str, Any]) -> None:
@@ -41,9 +41,9 @@ class Call:
         self._arguments = compile_projection(call.arguments, functions)
         self._filter = None if call.filter is None else compile_predicate([call.filter], functions)
 
-    def part(self, slots: Ints, batch: ChangeBatch) -> Part:
+    def part(self, slots: Ints, batch: ChangeBatch) -> CallRows:
         """Return the rows of a batch that take part, with the values of the arguments."""
-        part = Part(slots, tuple(self._arguments(batch.columns, len(batch))), batch.start, batch.end, batch.weight)
+        part = CallRows(slots, tuple(self._arguments(batch.columns, len(batch))), batch.start, batch.end, batch.weight)
         if self._filter is None or not len(batch):
             return part
         kept = np.flatnonzero(self._filter(batch.columns, len(batch)))

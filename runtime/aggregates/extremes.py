@@ -20,7 +20,7 @@ from runtime.columns.sort_codes import Code, Coder, comparable, lower_bound, ord
 from runtime.state.cells import Cells
 from runtime.state.chunks import Delta
 from runtime.state.order_statistics import Timeline
-from runtime.state.sorted_runs import Rows, SortedRuns
+from runtime.state.sorted_runs import CodedRows, SortedRuns
 
 EXTREMES = ("min", "max", "arg_min", "arg_max")
 
@@ -77,7 +77,7 @@ class ExtremeCall:
             return results[0]
         return pa.concat_arrays(results).take(pa.array(np.argsort(np.concatenate(chosen))))
 
-    def _step(self, rows: Rows, cells: Cells) -> pa.Array:
+    def _step(self, rows: CodedRows, cells: Cells) -> pa.Array:
         arrivals = self._runs.arrive(rows, cells.until)
         begins = np.flatnonzero(changes(cells.slot))
         front = self._runs.front([cells.slot[begins]], arrivals, cells.until)
@@ -90,11 +90,11 @@ class ExtremeCall:
         values = self._coders[-1].decode(front.codes[-self._coders[-1].width :])
         return _taken(values, row, _last_positions(cells, begins, timeline))
 
-    def _rows(self, slots: Ints, arguments: list[pa.Array], start: Ints, end: Ints, weight: Ints) -> Rows:
+    def _rows(self, slots: Ints, arguments: list[pa.Array], start: Ints, end: Ints, weight: Ints) -> CodedRows:
         wanted, codes = self._coded(arguments)
         if wanted is not None:
             slots, start, end, weight = slots[wanted], start[wanted], end[wanted], weight[wanted]
-        return Rows((slots, *codes), start, end, weight)
+        return CodedRows((slots, *codes), start, end, weight)
 
     def _coded(self, arguments: list[pa.Array]) -> tuple[Ints | None, list[Code]]:
         """Return which rows take part, None if all do, and their codes."""

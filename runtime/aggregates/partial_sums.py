@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql.bound import AggregateCall, UserCall, walk
-from runtime.aggregates.calls import Call
+from runtime.aggregates.calls import CompiledCall
 from runtime.aggregates.extremes import EXTREMES, extreme_call
 from runtime.columns.batch import ChangeBatch, Ints
 from runtime.exact_sums.lanes import LINEAR, linear_call
@@ -44,7 +44,7 @@ class CombinedCall:
     """One aggregate, as far as rows of cells are concerned."""
 
     def __init__(self, call: AggregateCall, functions: Mapping[str, Any]) -> None:
-        self._call = Call(call, functions)
+        self._call = CompiledCall(call, functions)
         self._is_extreme = call.function in EXTREMES
 
     def of(self, batch: ChangeBatch, cell: Ints, count: int) -> Combined:

@@ -56,7 +56,7 @@ class _Group:
     outdated: bool = True
 
 
-class UserCall:
+class UserGroups:
     """One aggregate of a user over groups, which have slots."""
 
     def __init__(
@@ -256,10 +256,10 @@ class UserCall:
             yield change.slot, change.instant, change.weight, change.row
 
 
-def user_call(call: AggregateCall, code: type) -> UserCall:
+def user_call(call: AggregateCall, code: type) -> UserGroups:
     """Return what computes an aggregate of a user; FILTER and the arguments are not its concern."""
     types = [argument.type for argument in call.arguments]
-    return UserCall(code, types, call.type, call.function, call.distinct)
+    return UserGroups(code, types, call.type, call.function, call.distinct)
 
 
 def _python_values(column: pa.Array) -> list[Any]:

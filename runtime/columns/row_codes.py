@@ -160,14 +160,14 @@ def _equal_values(a: pa.Array, b: pa.Array) -> Mask:
     return equal
 
 
-class Distinct(NamedTuple):
+class DistinctRows(NamedTuple):
     """The distinct rows of a table: for each row the number of its distinct row, for each of those a row."""
 
     number: Ints
     first: Ints
 
 
-def distinct_rows(columns: Sequence[pa.Array], length: int) -> Distinct:
+def distinct_rows(columns: Sequence[pa.Array], length: int) -> DistinctRows:
     """Number the distinct rows of a table."""
     dense = _dense_numbers(columns)
     if dense is not None:
@@ -192,7 +192,7 @@ def next_codes(codes: Codes) -> Codes:
         return _mixed(codes + np.uint64(1))
 
 
-def _dense_numbers(columns: Sequence[pa.Array]) -> Distinct | None:
+def _dense_numbers(columns: Sequence[pa.Array]) -> DistinctRows | None:
     """Number the values of one column of integers that lie close together."""
     if len(columns) != 1 or not pa.types.is_integer(columns[0].type) or columns[0].null_count or not len(columns[0]):
         return None
@@ -204,15 +204,15 @@ def _dense_numbers(columns: Sequence[pa.Array]) -> Distinct | None:
     first = np.full(high - low + 1, -1)
     first[offset[::-1]] = np.arange(len(offset) - 1, -1, -1)
     present = first >= 0
-    return Distinct((np.cumsum(present) - 1)[offset], first[present])
+    return DistinctRows((np.cumsum(present) - 1)[offset], first[present])
 
 
-def _numbered(codes: Codes) -> Distinct:
+def _numbered(codes: Codes) -> DistinctRows:
     encoded = pa.array(codes).dictionary_encode()
     number = np.asarray(encoded.indices).astype(np.int64)
     first = np.empty(len(encoded.dictionary), np.int64)
     first[number[::-1]] = np.arange(len(number) - 1, -1, -1)
-    return Distinct(number, first)
+    return DistinctRows(number, first)
 
 
 def changes(ordered: npt.NDArray[np.generic]) -> Mask:

@@ -4,8 +4,8 @@
 of operators, plans or hosts. Imports `columns` and `state`.
 """
 
-from runtime.connectors.intake import Rows
+from runtime.connectors.intake import SourceRows
 from runtime.connectors.sinks import Writer, open_sink
 from runtime.connectors.sources import FileSource, SourceReader, open_source
 
-__all__ = ["FileSource", "Rows", "SourceReader", "Writer", "open_sink", "open_source"]
+__all__ = ["FileSource", "SourceReader", "SourceRows", "Writer", "open_sink", "open_source"]

@@ -1,9 +1,9 @@
 """What all readers share: the layout of a table's files, and what happens to rows that do not fit it.
 
-A reader turns a part of a file into a `Chunk`: typed arrays, and marks on the values that are none of their type.
-`Intake` turns chunks into `Rows`. A row is bad if a value is none of its type, if a NULL stands where none may be,
-if it has no instant or no sign, if its instant is too far ahead, or if it is no row at all. Bad rows end the run or are
-left out and counted; they are looked at one by one only to say what is wrong with the first.
+A reader turns a part of a file into a `FileChunk`: typed arrays, and marks on the values that are none of their type.
+`Intake` turns chunks into `SourceRows`. A row is bad if a value is none of its type, if a NULL stands where none may
+be, if it has no instant or no sign, if its instant is too far ahead, or if it is no row at all. Bad rows end the run or
+are left out and counted; they are looked at one by one only to say what is wrong with the first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SIGN_VALUES = np.array([1, -1, 1, -1], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SourceRows:
     """Rows of a source in the order of the source; `signs` None: all are added."""
 
     columns: Columns
@@ -44,14 +44,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.instants)
 
-    def chosen(self, indices: Ints) -> Rows:
+    def chosen(self, indices: Ints) -> SourceRows:
         """Return some of the rows."""
         signs = None if self.signs is None else self.signs[indices]
-        return Rows(take(self.columns, indices), self.instants[indices], signs)
+        return SourceRows(take(self.columns, indices), self.instants[indices], signs)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """The columns of a table's files, and which of them are the table's, its instant and its sign."""
 
     table: str
@@ -81,7 +81,7 @@ class Layout:
         )
 
 
-def layout_of(table: StreamDef | RelationDef) -> Layout:
+def layout_of(table: StreamDef | RelationDef) -> RowLayout:
     """Return how the files of a table are laid out.
 
     >>> from cql import Catalog
@@ -94,20 +94,20 @@ def layout_of(table: StreamDef | RelationDef) -> Layout:
     return replace(_layout_of(table), ahead=table.ahead)
 
 
-def _layout_of(table: StreamDef | RelationDef) -> Layout:
+def _layout_of(table: StreamDef | RelationDef) -> RowLayout:
     columns = table.columns
     if isinstance(table, StreamDef):
         if table.timestamp is None:
-            return Layout(table.name, (INSTANT, *columns), _positions(columns, 1), 0)
+            return RowLayout(table.name, (INSTANT, *columns), _positions(columns, 1), 0)
         at = [column.name for column in columns].index(table.timestamp)
-        return Layout(table.name, columns, _positions(columns, 0), at)
+        return RowLayout(table.name, columns, _positions(columns, 0), at)
     if table.time is None:
-        return Layout(table.name, columns, _positions(columns, 0))
+        return RowLayout(table.name, columns, _positions(columns, 0))
     if table.timestamp is None or table.sign is None:
-        return Layout(table.name, (INSTANT, SIGN, *columns), _positions(columns, 2), 0, 1)
+        return RowLayout(table.name, (INSTANT, SIGN, *columns), _positions(columns, 2), 0, 1)
     named = {column.name: column for column in (table.timestamp, table.sign, *columns)}
     place = {name: at for at, name in enumerate(table.declared)}
-    return Layout(
+    return RowLayout(
         table.name,
         tuple(named[name] for name in table.declared),
         tuple(place[column.name] for column in columns),
@@ -130,7 +130,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FileChunk:
     """A part of a file: an array for each column, NULL where a value is none of its type and `bad` is true.
 
     `numbers` returns where in the file each row stands, `raw` a value as it is written there. `now` is what the clock
@@ -155,13 +155,13 @@ class Chunk:
 class Intake:
     """Makes rows of chunks; `skipped` counts the bad rows that were left out, `newest` is the latest instant so far."""
 
-    def __init__(self, layout: Layout, on_bad_row: OnBadRow, newest: int | None = None) -> None:
+    def __init__(self, layout: RowLayout, on_bad_row: OnBadRow, newest: int | None = None) -> None:
         self.layout = layout
         self.skipped = 0
         self.newest = newest
         self._on_bad_row = on_bad_row
 
-    def take(self, chunk: Chunk) -> Rows:
+    def take(self, chunk: FileChunk) -> SourceRows:
         """Return the good rows of a chunk; raises for the first bad one if that is asked for."""
         layout = self.layout
         bad = dict(chunk.bad)
@@ -178,7 +178,7 @@ class Intake:
                 _mark(bad, at, _nulls(chunk.arrays[at]))
         if layout.instant is not None and layout.ahead is not None:
             _mark(bad, layout.instant, self._ahead(chunk, instants, bad))
-        rows = Rows(tuple(chunk.arrays[at] for at in layout.payload), instants, signs)
+        rows = SourceRows(tuple(chunk.arrays[at] for at in layout.payload), instants, signs)
         if not bad and not chunk.malformed:
             return rows
         if self._on_bad_row == "fail":
@@ -187,7 +187,7 @@ class Intake:
         self.skipped += len(chunk.malformed) + chunk.length - int(good.sum())
         return rows.chosen(np.flatnonzero(good))
 
-    def _ahead(self, chunk: Chunk, instants: Ints, bad: Mapping[int, Mask]) -> Mask:
+    def _ahead(self, chunk: FileChunk, instants: Ints, bad: Mapping[int, Mask]) -> Mask:
         """Return which rows are too far ahead; those that are bad anyway count for nothing."""
         most = self.layout.ahead
         assert most is not None
@@ -202,7 +202,7 @@ class Intake:
         self.newest = None if newest == BEGINNING else newest
         return found
 
-    def _failure(self, chunk: Chunk, bad: dict[int, Mask]) -> CqlError:
+    def _failure(self, chunk: FileChunk, bad: dict[int, Mask]) -> CqlError:
         """Return the error about the first bad row of a chunk."""
         found = [(line.number, line.what, line.is_cut_off) for line in chunk.malformed]
         for at, mask in bad.items():
@@ -218,7 +218,7 @@ class Intake:
             hint=f"{remedy}, or leave bad rows out: SET on_bad_row = skip",
         )
 
-    def _complaint(self, chunk: Chunk, at: int, row: int) -> str:
+    def _complaint(self, chunk: FileChunk, at: int, row: int) -> str:
         title = self.layout.title(at)
         is_bad = at in chunk.bad and bool(chunk.bad[at][row])
         if not is_bad and not chunk.arrays[at][row].is_valid:
@@ -236,7 +236,7 @@ class Intake:
 _AHEAD = "as SET max_ahead has it"
 
 
-def ahead_text(layout: Layout) -> str:
+def ahead_text(layout: RowLayout) -> str:
     """Return what is to be said of a row that is too far ahead."""
     assert layout.ahead is not None
     of = "the clock" if layout.time is TimeDomain.TIMESTAMP else "the rows before it"

@@ -21,7 +21,7 @@ from cql.catalog import ColumnModel
 from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import Ints
-from runtime.connectors.intake import Chunk, Layout, Malformed
+from runtime.connectors.intake import FileChunk, Malformed, RowLayout
 from runtime.connectors.options import Options
 from runtime.connectors.text_files import Block, blocks
 from runtime.connectors.values import canonical, decimal_value, from_text, text_value, whole_value
@@ -32,17 +32,17 @@ _BLANK_LINE = re.compile(rb"(?:\A|\n)[ \t\r]*\n")
 class JsonReader:
     """Reads files of JSON lines."""
 
-    def __init__(self, layout: Layout, options: Options) -> None:
+    def __init__(self, layout: RowLayout, options: Options) -> None:
         options.check_encoding()
         self._fields = layout.fields
 
-    def read(self, path: Path) -> Iterator[Chunk]:
+    def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
         for block in blocks(path):
             yield _by_arrow(str(path), block, self._fields) or _by_line(str(path), block, self._fields)
 
 
-def _by_arrow(file: str, block: Block, fields: Sequence[ColumnModel]) -> Chunk | None:
+def _by_arrow(file: str, block: Block, fields: Sequence[ColumnModel]) -> FileChunk | None:
     """Return the rows of a block, or None if there is anything that has to be looked at line by line."""
     schema = pa.schema([(column.name, _parsed_type(column.type)) for column in fields])
     try:
@@ -69,7 +69,7 @@ def _by_arrow(file: str, block: Block, fields: Sequence[ColumnModel]) -> Chunk |
     def raw(at: int, row: int) -> str:
         return str(arrays[at][row].as_py())
 
-    return Chunk(file, "line", arrays, {}, lambda: _full_lines(block), raw)
+    return FileChunk(file, "line", arrays, {}, lambda: _full_lines(block), raw)
 
 
 def _parsed_type(data_type: DataType) -> pa.DataType:
@@ -81,7 +81,7 @@ def _full_lines(block: Block) -> Ints:
     return np.array([at for at, line in enumerate(block.lines(), block.first) if line.strip()], np.int64)
 
 
-def _by_line(file: str, block: Block, fields: Sequence[ColumnModel]) -> Chunk:
+def _by_line(file: str, block: Block, fields: Sequence[ColumnModel]) -> FileChunk:
     """Return the rows of a block, their bad values marked."""
     objects: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -108,7 +108,7 @@ def _by_line(file: str, block: Block, fields: Sequence[ColumnModel]) -> Chunk:
         value = written[at][row]
         return value if isinstance(value, str) else json.dumps(value, default=str)
 
-    return Chunk(file, "line", arrays, bad, lambda: np.array(numbers, np.int64), raw, malformed)
+    return FileChunk(file, "line", arrays, bad, lambda: np.array(numbers, np.int64), raw, malformed)
 
 
 def _object(line: bytes) -> dict[str, Any] | str:

@@ -27,7 +27,7 @@ Tap = Callable[[int, Sequence[ChangeBatch]], None]
 """What is done with the number of a micro-batch and its changes."""
 
 
-class Kept(Writer):
+class KeptResults(Writer):
     """The changes of a query. Positions count rows from the beginning; a row may stand for several equal changes."""
 
     def __init__(self, is_stream: bool, most_rows: int = MOST_KEPT) -> None:

@@ -25,7 +25,7 @@ from cql.errors import nearest
 from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import Ints
-from runtime.connectors.intake import Chunk, Layout
+from runtime.connectors.intake import FileChunk, RowLayout
 from runtime.connectors.options import Options
 from runtime.connectors.paths import damaged, reading
 from runtime.connectors.values import (
@@ -45,10 +45,10 @@ ROWS = 1 << 18
 class ParquetReader:
     """Reads Parquet files."""
 
-    def __init__(self, layout: Layout, options: Options) -> None:
+    def __init__(self, layout: RowLayout, options: Options) -> None:
         self._fields = layout.fields
 
-    def read(self, path: Path) -> Iterator[Chunk]:
+    def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
         with reading(path), parquet.ParquetFile(path) as file:
             names = [_found(path, file.schema_arrow, column) for column in self._fields]
@@ -58,11 +58,11 @@ class ParquetReader:
                 yield chunk
                 first += chunk.length
 
-    def _chunk(self, file: str, found: list[pa.Array], first: int) -> Chunk:
+    def _chunk(self, file: str, found: list[pa.Array], first: int) -> FileChunk:
         columns = [converted(array, column.type) for array, column in zip(found, self._fields, strict=True)]
         bad = {at: wrong for at, (_, wrong) in enumerate(columns) if wrong is not None}
         arrays = [array for array, _ in columns]
-        return Chunk(file, "row", arrays, bad, partial(_numbers, first, len(arrays[0])), partial(_raw, found))
+        return FileChunk(file, "row", arrays, bad, partial(_numbers, first, len(arrays[0])), partial(_raw, found))
 
 
 def _numbers(first: int, length: int) -> Ints:

@@ -23,7 +23,7 @@ from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import ChangeBatch, Columns, concat, empty_batch
 from runtime.columns.net_changes import netted_changes
 from runtime.columns.texts import known_instants, marks
-from runtime.connectors.intake import Chunk, Intake, Layout, Rows, layout_of
+from runtime.connectors.intake import FileChunk, Intake, RowLayout, SourceRows, layout_of
 from runtime.connectors.line_formats import free_names
 from runtime.connectors.results import ResultColumn, Writer, repeated
 from runtime.connectors.values import by_value, canonical, decimal_value, from_text
@@ -72,7 +72,7 @@ def _array(name: str, values: list[Any]) -> pa.Array:
         raise fail(Code.BAD_DATA, f"the values of the column '{name}' have no common type: {_reason(error)}") from None
 
 
-def rows_of(table: Table, data: Any, newest: int | None = None) -> Rows:
+def rows_of(table: Table, data: Any, newest: int | None = None) -> SourceRows:
     """Return data as rows of a table, of which `newest` is the latest instant so far; raises if it does not fit."""
     layout = layout_of(table)
     names = _names(layout)
@@ -92,7 +92,7 @@ def rows_of(table: Table, data: Any, newest: int | None = None) -> Rows:
         for name, column in zip(names, layout.fields, strict=True)
     ]
     numbers = partial(np.arange, 1, given.num_rows + 1)
-    chunk = Chunk(f"the data for '{table.name}'", "row", arrays, {}, numbers, partial(_raw, arrays))
+    chunk = FileChunk(f"the data for '{table.name}'", "row", arrays, {}, numbers, partial(_raw, arrays))
     return Intake(layout, "fail", newest).take(chunk)
 
 
@@ -100,7 +100,7 @@ def _raw(arrays: Sequence[pa.Array], at: int, row: int) -> str:
     return str(arrays[at][row].as_py())
 
 
-def _names(layout: Layout) -> list[str]:
+def _names(layout: RowLayout) -> list[str]:
     ts, op = free_names([column.name for column in layout.fields])
     unnamed = {layout.instant: ts, layout.sign: op}
     return [column.name or unnamed[at] for at, column in enumerate(layout.fields)]

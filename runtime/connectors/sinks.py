@@ -8,7 +8,7 @@ sink that is given up leaves nothing behind.
 |---|---|
 | `csv`, `json`, `parquet` | a folder `path` with one file, `part-00000`; it replaces those of other runs |
 | `stream` | the file `path`, a line `[instant]:+:value, value` for each change, doubles with six digits |
-| `memory` | nothing: the changes are kept in `Kept.batches` |
+| `memory` | nothing: the changes are kept in `KeptResults.batches` |
 | `console`, or none | standard output, as a table or as JSON lines |
 
 The columns in a folder are `ts` and `op`, the instant and + or -, and then those of the row; where a row has a column
@@ -28,7 +28,7 @@ from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import check_free, release
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import EnvelopeFormat, LineFormat, StreamFormat
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.result_files import FileWriter, LinesWriter, parts_of, result_file, writing
@@ -120,7 +120,7 @@ def open_sink(
     options = Options(query.sink, WRITES, "write")
     match options.format:
         case "memory":
-            return Kept(is_stream)
+            return KeptResults(is_stream)
         case "stream":
             path = _file(options.path())
             check_free(path, is_folder=False)

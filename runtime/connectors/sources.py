@@ -13,7 +13,7 @@ from cql.catalog import RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
 from cql.settings import OnBadRow
 from runtime.connectors.file_log import SourceFile
-from runtime.connectors.intake import Chunk, Intake, Layout, Rows, layout_of
+from runtime.connectors.intake import FileChunk, Intake, RowLayout, SourceRows, layout_of
 from runtime.connectors.json_files import JsonReader
 from runtime.connectors.options import READS, Options
 from runtime.connectors.parquet_files import ParquetReader
@@ -22,10 +22,10 @@ from runtime.connectors.text_files import TextReader
 
 
 class _FileReader(Protocol):
-    def read(self, path: Path) -> Iterator[Chunk]: ...
+    def read(self, path: Path) -> Iterator[FileChunk]: ...
 
 
-_READERS: dict[str, Callable[[Layout, Options], _FileReader]] = {
+_READERS: dict[str, Callable[[RowLayout, Options], _FileReader]] = {
     "csv": TextReader,
     "json": JsonReader,
     "parquet": ParquetReader,
@@ -75,7 +75,7 @@ class FileSource:
         return _READERS[options.format](layout, options)
 
 
-class SourceReader(Iterator[Rows]):
+class SourceReader(Iterator[SourceRows]):
     """The rows of a table, some ten thousands at a time; `skipped` counts the bad ones that were left out."""
 
     def __init__(self, files: Iterable[SourceFile], reader: _FileReader, intake: Intake, root: str) -> None:
@@ -93,13 +93,13 @@ class SourceReader(Iterator[Rows]):
         """The latest instant so far, where rows may not be too far ahead of it."""
         return self._intake.newest
 
-    def __next__(self) -> Rows:
+    def __next__(self) -> SourceRows:
         while True:
             rows = self._intake.take(next(self._chunks))
             if len(rows):
                 return rows
 
-    def _read(self, file: SourceFile) -> Iterator[Chunk]:
+    def _read(self, file: SourceFile) -> Iterator[FileChunk]:
         """Yield the chunks of a file that is what it was, before it is read and after."""
         file.check(self._root)
         with _relative(self._root):

@@ -29,7 +29,7 @@ from pyarrow import csv
 
 from cql.types import STRING
 from runtime.columns.batch import Ints, Mask
-from runtime.connectors.intake import Chunk, Layout, Malformed
+from runtime.connectors.intake import FileChunk, Malformed, RowLayout
 from runtime.connectors.options import Options
 from runtime.connectors.paths import damaged, reading
 from runtime.connectors.values import decoded, from_text
@@ -86,7 +86,7 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class TextDialect:
     """How lines are split into fields; without a quote nothing is quoted."""
 
     separator: str = ","
@@ -135,7 +135,7 @@ class Fields:
         return np.array(found, np.int64)
 
 
-def split(block: Block, dialect: Dialect, width: int) -> Fields:
+def split(block: Block, dialect: TextDialect, width: int) -> Fields:
     """Return the fields of a block."""
     block = replace(block, text=dialect.unescaped(block.text))
     columns, uneven = _split_by_arrow(block.text, dialect, width)
@@ -151,7 +151,7 @@ def _last_line(text: bytes) -> bytes:
     return text.rstrip(b"\r\n").rpartition(b"\n")[2].rpartition(b"\r")[2]
 
 
-def _split_around_quotes(block: Block, dialect: Dialect, width: int) -> Fields:
+def _split_around_quotes(block: Block, dialect: TextDialect, width: int) -> Fields:
     """Return the fields of a block in which a quote runs over the end of a line; such lines are no rows."""
     lines = block.lines()
     opened = {at for at, line in enumerate(lines, block.first) if dialect.is_open(line)}
@@ -180,7 +180,7 @@ def _miscounted(width: int, found: int) -> str:
     return f"{columns} declared, and the line has {found}"
 
 
-def _split_by_arrow(text: bytes, dialect: Dialect, width: int) -> tuple[tuple[pa.Array, ...], dict[int, int]]:
+def _split_by_arrow(text: bytes, dialect: TextDialect, width: int) -> tuple[tuple[pa.Array, ...], dict[int, int]]:
     """Return columns of bytes, and the lines that have another number of fields, by their place among the full ones."""
     uneven: dict[int, int] = {}
 
@@ -208,14 +208,14 @@ def _split_by_arrow(text: bytes, dialect: Dialect, width: int) -> tuple[tuple[pa
 class TextReader:
     """Reads the files of one format: csv or STREAM's."""
 
-    def __init__(self, layout: Layout, options: Options) -> None:
+    def __init__(self, layout: RowLayout, options: Options) -> None:
         self._layout = layout
         self._is_stream = options.format == "stream"
         options.check_encoding()
         self._has_header = self._is_stream or options.truth("header")
-        self._dialect = Dialect() if self._is_stream else _csv_dialect(options)
+        self._dialect = TextDialect() if self._is_stream else _csv_dialect(options)
 
-    def read(self, path: Path) -> Iterator[Chunk]:
+    def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
         for number, block in enumerate(blocks(path)):
             if number == 0 and self._has_header:
@@ -229,7 +229,7 @@ class TextReader:
         rest = block.text[len(first) :].removeprefix(b"\r").removeprefix(b"\n")
         return Block(rest, block.first + 1, block.count - 1)
 
-    def _chunk(self, path: Path, block: Block) -> Chunk:
+    def _chunk(self, path: Path, block: Block) -> FileChunk:
         layout = self._layout
         fields = split(block, self._dialect, len(layout.fields))
         arrays: list[pa.Array] = []
@@ -241,7 +241,7 @@ class TextReader:
             marks = [mask for mask in (undecodable, wrong) if mask is not None]
             if marks:
                 bad[at] = np.logical_or.reduce(marks)
-        return Chunk(
+        return FileChunk(
             str(path), "line", arrays, bad, fields.numbers, partial(_raw_field, fields.columns), fields.malformed
         )
 
@@ -257,8 +257,8 @@ def _with_nulls(column: pa.Array, null: str | None) -> pa.Array:
     return pc.if_else(pc.equal(column, null.encode()), pa.scalar(None, column.type), column)
 
 
-def _csv_dialect(options: Options) -> Dialect:
-    return Dialect(
+def _csv_dialect(options: Options) -> TextDialect:
+    return TextDialect(
         separator=options.character("sep", "delimiter", default=","),
         quote=options.character("quote", default='"'),
         escape=options.character("escape", default="\\"),
@@ -266,7 +266,7 @@ def _csv_dialect(options: Options) -> Dialect:
     )
 
 
-def _check_signature(path: Path, line: str, layout: Layout) -> None:
+def _check_signature(path: Path, line: str, layout: RowLayout) -> None:
     """Raise if the first line of a data file of STREAM does not fit the table."""
     letters = [letter.strip() for letter in line.split(",")]
     shown = line if len(line) <= 40 else line[:40] + ".."

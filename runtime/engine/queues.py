@@ -41,7 +41,7 @@ class Queue:
         self.peak_elements = 0
         self.peak_bytes = 0
         assert readers, f"nobody reads {id}"
-        self._places = {reader: _Place() for reader in readers}
+        self._places = {reader: _ReaderPosition() for reader in readers}
         self._types: list[pa.DataType] = []
         self._held: dict[int, _Held] = {}
         self._first = 0
@@ -77,14 +77,6 @@ class Queue:
         elif batch.until > self.until:
             self._hear(batch, arrival)
         self.until = batch.until
-
-    def peek(self, reader: str) -> ChangeBatch | None:
-        """Return the rest of the oldest batch that waits for a reader, without taking it."""
-        place = self._places[reader]
-        held = self._held.get(place.number)
-        if held is not None:
-            return held.batch.slice(place.row, len(held.batch))
-        return None if place.heard is None else empty_batch(self._types, self.until)
 
     def pop(self, reader: str, most_rows: int) -> ChangeBatch:
         """Take what waits for a reader: several small batches as one, or a part of a large one.
@@ -129,7 +121,7 @@ class Queue:
             if place.number == self._next and place.heard is None:
                 place.heard = arrival
 
-    def _piece(self, place: _Place, held: _Held, room: int) -> ChangeBatch:
+    def _piece(self, place: _ReaderPosition, held: _Held, room: int) -> ChangeBatch:
         """Take rows of one batch for a reader, whose place moves on."""
         batch, first = held.batch, place.row
         last = len(batch) if len(batch) - first <= room else self._cut(batch.start, first, first + room)
@@ -158,7 +150,7 @@ class Queue:
 
 
 @dataclass(slots=True)
-class _Place:
+class _ReaderPosition:
     """How far a reader is, what waits for it, and the arrival of a heartbeat that no batch brings it."""
 
     number: int = 0

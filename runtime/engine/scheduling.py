@@ -142,7 +142,7 @@ class Greedy(Steepest):
             yield lower_envelope([cost], [left])[0].slope
 
 
-class Chain(Steepest):
+class SteepestChain(Steepest):
     """The chain that frees most memory per second; close to what is possible at all."""
 
     def slopes_of(self, costs: Sequence[float], shrinking: Sequence[float]) -> Iterator[float]:
@@ -164,7 +164,7 @@ def scheduler(policy: str, plan: Plan, measured: Measured) -> Scheduler:
         case "greedy":
             return Greedy(operators, paths_of(plan), measured)
         case "chain":
-            return Chain(operators, paths_of(plan), measured)
+            return SteepestChain(operators, paths_of(plan), measured)
     raise fail(
         Code.UNKNOWN_OPTION,
         f"there is no scheduling policy '{policy}'",

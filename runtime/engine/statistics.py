@@ -33,7 +33,7 @@ STRING_BYTES = 20
 """What instants and a string are taken to need in a row before anything is measured."""
 
 
-class Work:
+class OperatorWork:
     """What one operator has done."""
 
     __slots__ = ("_elements", "_produced", "_seconds", "batches", "elements_in", "elements_out", "seconds")
@@ -83,7 +83,7 @@ class Size:
 
 
 @dataclass(slots=True)
-class Intake:
+class SourceCounts:
     """What arrived at a source: elements that were taken, came too late, or were bad."""
 
     taken: int = 0
@@ -152,8 +152,8 @@ class Statistics:
     def __init__(self, plan: Plan, queues: Iterable[Queue] = ()) -> None:
         self._plan = plan
         self._queues = {queue.id: queue for queue in queues}
-        self.sources = {each.id: Intake() for each in plan.sources}
-        self.operators = {each.id: Work(each.estimate()) for each in plan.operators if each.inputs}
+        self.sources = {each.id: SourceCounts() for each in plan.sources}
+        self.operators = {each.id: OperatorWork(each.estimate()) for each in plan.operators if each.inputs}
         self.state = {operator: Size() for operator in self.operators}
         self.synopses = {synopsis.id: Size() for synopsis in plan.synopses}
         self.stores = {store.id: Size() for store in plan.stores}

@@ -43,7 +43,7 @@ _UNUSED = pa.nulls(0)
 
 
 @dataclass(slots=True)
-class Side:
+class JoinInput:
     """An input of a join: its rows so far, and how their keys are computed; without keys everything matches."""
 
     stub: Stub
@@ -87,7 +87,7 @@ class Matcher:
 
     def __init__(
         self,
-        sides: Sequence[Side],
+        sides: Sequence[JoinInput],
         residual: Residual | None,
         narrowing: Narrowing | None = None,
         block_rows: int = BLOCK_ROWS,
@@ -187,7 +187,7 @@ class Matcher:
         return owner[holds], positions[holds]
 
     def candidates(
-        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+        self, port: int, batch: ChangeBatch, side: JoinInput, part: Matches, codes: Codes | None
     ) -> Iterator[Candidates]:
         """Yield pairs of partial matches and rows of one more input that may match."""
         if codes is not None:
@@ -202,11 +202,11 @@ class Matcher:
     looks_in_order = True
     """Whether what rows look at comes in the order of the rows."""
 
-    def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
+    def looks(self, port: int, side: JoinInput, part: Matches) -> Iterator[Look]:
         """Yield which rows of the other input may be there at the same time, if there are no keys."""
         return _everything(part, side.stub)
 
-    def _lookup(self, port: int, batch: ChangeBatch, side: Side) -> Lookup | None:
+    def _lookup(self, port: int, batch: ChangeBatch, side: JoinInput) -> Lookup | None:
         narrowing = self.narrowing
         if narrowing is None:
             return None
@@ -214,7 +214,7 @@ class Matcher:
         return Lookup(side.stub.store, narrowing.names[1 - port], sought, len(batch), narrowing.least)
 
 
-def _joined(part: Matches, side: Side, owner: Ints, positions: Ints, keys: Columns | None) -> tuple[Matches, Ints]:
+def _joined(part: Matches, side: JoinInput, owner: Ints, positions: Ints, keys: Columns | None) -> tuple[Matches, Ints]:
     """Return partial matches extended by candidates of one more input, and which of the given each extends.
 
     With keys, candidates with other ones are left out.

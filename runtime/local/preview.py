@@ -18,7 +18,7 @@ from cql.errors import Code, fail, one_of
 from cql.visible import visible
 from planner.network import compile_definition
 from runtime.columns.batch import ChangeBatch, concat
-from runtime.connectors import Rows, open_source
+from runtime.connectors import SourceRows, open_source
 from runtime.connectors.options import READS
 from runtime.connectors.results import Result, repeated
 from runtime.connectors.tables import Screen, TableWriter
@@ -67,13 +67,13 @@ class Trial:
         yield from self.losses
 
 
-def try_query(catalog: Catalog, data: Mapping[str, Sequence[Rows]] = NO_DATA) -> Trial:
+def try_query(catalog: Catalog, data: Mapping[str, Sequence[SourceRows]] = NO_DATA) -> Trial:
     """Run the only query of a catalog over the first rows of its tables; `data` are rows of those without a source."""
     (query,) = catalog.queries.values()
     catalog = catalog.copy_for_trial()
     catalog.settings = catalog.settings.changed("files", "drain")
-    whole: dict[str, Sequence[Rows]] = dict(data)
-    cut: dict[str, Sequence[Rows]] = {}
+    whole: dict[str, Sequence[SourceRows]] = dict(data)
+    cut: dict[str, Sequence[SourceRows]] = {}
     for table in _timed_tables(query, catalog):
         key = table.name.casefold()
         given = data[key] if key in data else _opened(table, catalog)
@@ -111,7 +111,7 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
     return list(found.values())
 
 
-def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Rows]:
+def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[SourceRows]:
     if table.source is not None and table.source.format in READS:
         return open_source(table, catalog.settings.on_bad_row)
     code, what = Code.BAD_DEFINITION, "nothing says where its rows come from"
@@ -124,15 +124,15 @@ def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Rows]:
     )
 
 
-def _first_rows(given: Iterable[Rows]) -> list[Rows] | None:
+def _first_rows(given: Iterable[SourceRows]) -> list[SourceRows] | None:
     """Return the first rows, or None if there are no more than those."""
-    parts: list[Rows] = []
+    parts: list[SourceRows] = []
     left = MOST_ROWS
     for rows in given:
         if len(rows) > left:
             signs = None if rows.signs is None else rows.signs[:left]
             columns = tuple(column.slice(0, left) for column in rows.columns)
-            return [*parts, Rows(columns, rows.instants[:left], signs)]
+            return [*parts, SourceRows(columns, rows.instants[:left], signs)]
         parts.append(rows)
         left -= len(rows)
     return None

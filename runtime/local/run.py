@@ -1,8 +1,8 @@
-"""Runs queries in this process: from the sources of their tables through executors to their sinks.
+"""Runs queries in this process: from the sources of their tables through networks to their sinks.
 
 Every table is read once, and fed to all that read it; the one that is furthest behind in time is read next, so that
 no more of the others waits in memory than a chunk. Instants of different clocks cannot be compared, so queries on
-integer time, on TIMESTAMP time and on no clock at all have executors of their own. A run ends wholly or not at all:
+integer time, on TIMESTAMP time and on no clock at all have networks of their own. A run ends wholly or not at all:
 results appear when everything has been read and computed, and one that fails leaves nothing behind. While one thread
 works, others may ask how far it is.
 """
@@ -14,10 +14,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from time import perf_counter
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TextIO
 
+import numpy as np
 import pyarrow as pa
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
@@ -26,22 +28,20 @@ from cql.intervals import TimeDomain
 from cql.query import MOST_KEPT
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
-from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.columns.arrow_types import arrow_type
-from runtime.columns.batch import BEGINNING, ChangeBatch, concat_columns
-from runtime.connectors import Rows, SourceReader, Writer, open_sink, open_source
-from runtime.connectors.keeping import Kept
+from runtime.columns.batch import concat_columns
+from runtime.connectors import SourceReader, SourceRows, Writer, open_sink, open_source
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
-from runtime.engine.executor import Executor
 from runtime.engine.statistics import Figures
-from runtime.local.inputs import InputManager
-from runtime.operators.memory_limited_joins import pairs_of
+from runtime.local.network import LocalNetwork
+from runtime.network.counters import Counters
 from runtime.reports.loss_warnings import LossWatch, Warn
-from runtime.reports.losses import Loss, Pairs, cannot_shed, losses_of
-from runtime.reports.progress import PART_NAMES, Course, Progress
+from runtime.reports.losses import Loss, cannot_shed, losses_of
+from runtime.reports.progress import PART_NAMES, Progress
 from runtime.time.unended_windows import unended_text
 from runtime.user_errors import (
     NOWHERE,
@@ -54,45 +54,32 @@ from runtime.user_errors import (
     placed,
     too_much_memory,
 )
-from shedding.insert_drops import choices_of_query, compile_all, units_of_query
+from shedding.insert_drops import compile_all
 
 Table = StreamDef | RelationDef
-NO_DATA: Mapping[str, Sequence[Rows]] = MappingProxyType({})
+NO_DATA: Mapping[str, Sequence[SourceRows]] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """The rows of one table on their way to the sources of plans that stand for it."""
+    """The rows of one table on their way to the networks that read it."""
 
     table: Table
-    rows: Iterator[Rows] | None
+    rows: Iterator[SourceRows] | None
     """Where they come from; None if they are pushed from outside."""
     place: Span = NO_SPAN
-    targets: list[tuple[Executor, str]] = field(default_factory=list)
+    readers: list[LocalNetwork] = field(default_factory=list)
     has_ended: bool = False
-    read: int = 0
-    newest: int | None = None
-    """How many rows came, and the latest of their instants."""
-    _late: int = 0
     _skipped: int = 0
-    _manager: InputManager = field(init=False)
 
-    def __post_init__(self) -> None:
-        delay = self.table.delay if isinstance(self.table, StreamDef) else 0
-        self._manager = InputManager([arrow_type(column.type) for column in self.table.columns], delay)
+    @property
+    def key(self) -> str:
+        return self.table.name.casefold()
 
     @property
     def until(self) -> int:
-        """The instant before which everything has been passed on."""
-        return self._manager.until
-
-    @property
-    def late(self) -> int:
-        return self._late
-
-    @property
-    def skipped(self) -> int:
-        return self._skipped
+        """The instant before which no more rows come on time."""
+        return min(network.until(self.key) for network in self.readers)
 
     def load(self) -> None:
         """Pass on all rows of a static relation."""
@@ -100,10 +87,9 @@ class Feed:
             parts = [each.columns for each in self.rows or ()]
         types = [arrow_type(column.type) for column in self.table.columns]
         columns = concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
-        for executor, source in self.targets:
-            executor.push_static(source, columns)
-        self.read = len(columns[0]) if columns else 0
-        self.count()
+        skipped = self._newly_skipped()
+        for network in self.readers:
+            network.put_static(self.key, columns, skipped)
         self.has_ended = True
 
     def pull(self) -> None:
@@ -116,141 +102,68 @@ class Feed:
         else:
             self.push(rows)
 
-    def push(self, rows: Rows) -> None:
-        """Pass on rows, in the order of time."""
-        if len(rows.instants):
-            newest = int(rows.instants.max())
-            self.newest = newest if self.newest is None else max(self.newest, newest)
-            self.read += len(rows.instants)
-        self._pass_on(self._manager.add(rows))
-        self.count()
+    def push(self, rows: SourceRows) -> None:
+        """Pass on rows."""
+        skipped = self._newly_skipped()
+        for network in self.readers:
+            network.read(self.key, rows, skipped)
+
+    def _newly_skipped(self) -> int:
+        """Return how many bad rows the source has left out since the last time."""
+        before = self._skipped
+        self._skipped = self.rows.skipped if isinstance(self.rows, SourceReader) else 0
+        return self._skipped - before
 
     def heartbeat(self, instant: int) -> None:
         """Pass on that nothing comes before an instant any more."""
-        self._pass_on(self._manager.heartbeat(instant))
+        for network in self.readers:
+            network.tell(heartbeats={self.key: instant})
 
     def end(self) -> None:
-        """Pass on what was held back, and that there is no more."""
-        self._pass_on(self._manager.finish())
-        self.count()
+        """Pass on that there is no more, and what was left out at the end."""
+        types = [arrow_type(column.type) for column in self.table.columns]
+        signs = np.empty(0, np.int64) if isinstance(self.table, RelationDef) else None
+        self.push(SourceRows(tuple(pa.nulls(0, each) for each in types), np.empty(0, np.int64), signs))
+        for network in self.readers:
+            network.tell(ended=[self.key])
         self.has_ended = True
-        for executor, source in self.targets:
-            executor.end(source)
-
-    def _pass_on(self, batches: Iterable[ChangeBatch]) -> None:
-        for batch in batches:
-            for executor, source in self.targets:
-                executor.push(source, batch)
-
-    def count(self) -> None:
-        """Count what was left out since the last time."""
-        late = self._manager.late - self._late
-        unread = self.rows.skipped if isinstance(self.rows, SourceReader) else 0
-        ignored = max((executor.ignored().get(source, 0) for executor, source in self.targets), default=0)
-        skipped = unread + ignored - self._skipped
-        for executor, source in self.targets:
-            executor.statistics.sources[source].record(0, late=late, skipped=skipped)
-        self._late += late
-        self._skipped += skipped
 
 
-@dataclass(slots=True)
 class _Part:
-    """The queries on one clock: their executor, and where their results go."""
+    """The queries on one clock: their network, and where their results go."""
 
-    executor: Executor
-    feeds: list[Feed] = field(default_factory=list)
-    writers: dict[str, Writer] = field(default_factory=dict)
-    _rounds: int = 0
-    _made: dict[str, int] = field(default_factory=dict)
-    _taken: dict[str, int] = field(default_factory=dict)
-    _course: Course = field(init=False)
-    time: TimeDomain | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        times = (source.time for source in self.executor.plan.sources)
-        self.time = next((time for time in times if time is not None), None)
-        self._course = Course(PART_NAMES[self.time])
+    def __init__(self, network: LocalNetwork) -> None:
+        self.network = network
+        times = (source.time for source in network.plan.sources)
+        self.name = PART_NAMES[next((time for time in times if time is not None), None)]
+        self.feeds: list[Feed] = []
+        self.writers: dict[str, Writer] = {}
+        self.counters = Counters(self.name)
+        self.counters.begin(network.plan)
+        self._batches = count()
 
     def advance(self) -> None:
         """Compute everything that can be computed, and write what is complete."""
         started = perf_counter()
-        made = dict.fromkeys(self.writers, 0)
-        for _ in self.executor.steps():
-            self._write(made)
-        for feed in self.feeds:
-            feed.count()
-        self._write(made)
-        self._note(made, perf_counter() - started)
-
-    def _write(self, made: dict[str, int]) -> None:
-        """Write what is complete, and count it."""
-        for query, writer in self.writers.items():
-            batch = self.executor.take(query)
-            writer.write(batch)
-            made[query] += len(batch)
-
-    def _note(self, made: Mapping[str, int], seconds: float) -> None:
-        """Remember a round in which something happened."""
-        for query, count in made.items():
-            self._made[query] = self._made.get(query, 0) + count
-        taken = {feed.table.name: feed.read for feed in self.feeds}
-        tables = {table: count - self._taken.get(table, 0) for table, count in taken.items()}
-        if not any(tables.values()) and not any(made.values()):
-            return
-        self._taken = taken
-        statistics = self.executor.statistics
-        held = sum(size.nbytes or 0 for size in (*statistics.state.values(), *statistics.stores.values()))
-        lost = sum(feed.late for feed in self.feeds), sum(feed.skipped for feed in self.feeds)
-        self._course.note(
-            self._rounds, seconds, tables, made, lost, held, self._newest(), self._closed_before(), self.time
-        )
-        self._rounds += 1
-
-    def progress(self) -> Progress:
-        """Return how far the queries are."""
-        complete = self.executor.complete_until()
-        return Progress(
-            time=self.time,
-            batch=self._rounds - 1,
-            rows_in={feed.table.name: feed.read for feed in self.feeds},
-            rows_out=dict(self._made),
-            late={feed.table.name: feed.late for feed in self.feeds},
-            skipped={feed.table.name: feed.skipped for feed in self.feeds},
-            newest=self._newest(),
-            closed=self._closed_before(),
-            instants={query: until - 1 for query, until in complete.items() if until > BEGINNING},
-            figures=self.executor.statistics_now().figures,
-            course=self._course.batches,
-        )
+        rows = dict.fromkeys(self.writers, 0)
+        for query, batch in self.network.run():
+            self.writers[query].write(batch)
+            rows[query] += len(batch)
+        self.counters.count(next(self._batches), self.network.reports, rows, perf_counter() - started)
 
     def losses(self, queries: Iterable[QueryDef]) -> list[Loss]:
         """Return what those of some queries that are here have lost."""
-        executor = self.executor
-        work = executor.statistics.operators
-        complete, clock = executor.complete_until(), executor.clock
-        spans: dict[str, tuple[int, int]] = {}
-        for name, query in clock.queries.items():
-            firsts = [first for source in query.sources if (first := clock.sources[source].first) is not None]
-            last = min(complete[name] - 1, clock.last_instant(name))
-            if firsts and last >= min(firsts):
-                spans[name] = min(firsts), last
-        own = [query for query in queries if query.name in executor.plan.queries]
-        pairs = {name: Pairs(*counts) for name, counts in pairs_of(executor.operators).items()}
+        spans, shed = self.counters.progress().spans(self.counters.first), self.counters.shed()
+        own = [query for query in queries if query.name in self.network.plan.queries]
 
         def passing(operator: str) -> tuple[int, int]:
-            return work[operator].elements_in, work[operator].elements_out
+            taken, passed = shed.get(operator, (0, 0))
+            return taken, passed
 
+        schedules, choices = self.network.schedules.all, self.network.choices
         return losses_of(
-            executor.plan, own, executor.schedules, executor.choices, passing, spans, pairs, lambda _: "by hand"
+            self.network.plan, own, schedules, choices, passing, spans, self.counters.pairs(), lambda _: "by hand"
         )
-
-    def _newest(self) -> int | None:
-        return max((feed.newest for feed in self.feeds if feed.newest is not None), default=None)
-
-    def _closed_before(self) -> int | None:
-        closed = min(self.executor.complete_until().values(), default=BEGINNING)
-        return closed if closed > BEGINNING else None
 
 
 class LocalRun:
@@ -271,7 +184,7 @@ class LocalRun:
         catalog: Catalog,
         queries: Iterable[QueryDef],
         *,
-        data: Mapping[str, Sequence[Rows]] = NO_DATA,
+        data: Mapping[str, Sequence[SourceRows]] = NO_DATA,
         live: bool = False,
         output: Output = "table",
         out: TextIO | None = None,
@@ -286,7 +199,7 @@ class LocalRun:
         self._watch = None if warn is None else LossWatch(warn)
         self._lock = threading.RLock()
         self._callbacks = callbacks or {}
-        self.results: dict[str, Kept] = {}
+        self.results: dict[str, KeptResults] = {}
         self._catalog = catalog
         self._definitions = {query.name: query for query in queries}
         self._data = data
@@ -294,17 +207,7 @@ class LocalRun:
         self._places = places
         self._check_files_end()
         compiled = self._compiled()
-        functions = {each.name: each.code for each in (*catalog.functions.values(), *catalog.aggregates.values())}
-        policy = catalog.settings.scheduler
-        plans = [combine(part) for part in by_clock(compiled)]
-        settings = catalog.settings
-        closes, most, on_bad_row = settings.end == "close", settings.memory_bytes, settings.on_bad_row
-        self._parts = [
-            _Part(
-                Executor(plan, functions, policy=policy, closes_windows=closes, max_bytes=most, on_bad_row=on_bad_row)
-            )
-            for plan in plans
-        ]
+        self._parts = [_Part(LocalNetwork(combine(part), catalog)) for part in by_clock(compiled)]
         self._feeds = self._opened_feeds()
         self._open_writers(output, Screen(out or sys.stdout))
 
@@ -319,14 +222,11 @@ class LocalRun:
     def _opened_feeds(self) -> dict[str, Feed]:
         feeds: dict[str, Feed] = {}
         for part in self._parts:
-            for operator in part.executor.plan.operators:
-                if isinstance(operator, op.Source):
-                    key = operator.table.casefold()
-                    if key not in feeds:
-                        feeds[key] = self._opened_feed(key)
-                    feeds[key].targets.append((part.executor, operator.id))
-                    if feeds[key] not in part.feeds:
-                        part.feeds.append(feeds[key])
+            for key in dict.fromkeys(source.table.casefold() for source in part.network.plan.sources):
+                if key not in feeds:
+                    feeds[key] = self._opened_feed(key)
+                feeds[key].readers.append(part.network)
+                part.feeds.append(feeds[key])
         return feeds
 
     def _opened_feed(self, key: str) -> Feed:
@@ -342,7 +242,7 @@ class LocalRun:
     def _open_writers(self, output: Output, screen: Screen) -> None:
         try:
             for part in self._parts:
-                for name in part.executor.plan.queries:
+                for name in part.network.plan.queries:
                     part.writers[name] = self._opened_writer(part, name, output, screen)
         except BaseException:
             self.abort()
@@ -350,11 +250,11 @@ class LocalRun:
 
     def _opened_writer(self, part: _Part, name: str, output: Output, screen: Screen) -> Writer:
         query = self._definitions[name]
-        is_stream = part.executor.plan.output(name).is_stream
+        is_stream = part.network.plan.output(name).is_stream
         if name in self._callbacks:
             return CallbackWriter(name, query.tree.schema, query.tree.time, self._callbacks[name])
         if self._live and (query.sink is None or query.sink.format == "memory"):
-            self.results[name] = Kept(is_stream, self._keep)
+            self.results[name] = KeptResults(is_stream, self._keep)
             return self.results[name]
         with placed(self._places.get(("query", name.casefold()), NO_SPAN)):
             self._check_alone(query)
@@ -425,13 +325,13 @@ class LocalRun:
             yield
             bounded = [feed for feed in bounded if not feed.has_ended]
 
-    def push(self, table: str, rows: Rows) -> None:
+    def push(self, table: str, rows: SourceRows) -> None:
         """Take rows of a table that has no source."""
         with self._reported(), self._lock:
             self._pushed(table).push(rows)
             self._advance()
             if self._watch is not None:
-                self._watch.note({feed.table.name: (feed.late, feed.skipped) for feed in self._feeds.values()})
+                self._watch.note(self._left_out())
 
     def heartbeat(self, table: str, instant: int) -> None:
         """Learn that nothing before an instant comes from a table any more."""
@@ -441,18 +341,12 @@ class LocalRun:
 
     def shed(self, query: str, fraction: float) -> None:
         """Lose a share of what a query can lose, from the next unit on of which nothing has been read."""
-        part = next((part for part in self._parts if query in part.executor.plan.queries), None)
+        part = next((part for part in self._parts if query in part.network.plan.queries), None)
         if part is None:
             raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
-        executor = part.executor
-        units, choices = units_of_query(executor.plan, query), choices_of_query(executor.plan, query)
-        if units is None and not choices:
-            raise cannot_shed(query)
         with self._lock:
-            for name in choices:
-                executor.choices.decide(name, fraction)
-            if units is not None and not choices:
-                executor.schedules[units.schedule].decide(fraction)
+            if not part.network.shed(query, fraction):
+                raise cannot_shed(query)
 
     def finish(self) -> None:
         """End all sources, close the last instants and complete the results."""
@@ -516,7 +410,7 @@ class LocalRun:
     def progress(self) -> dict[str, Progress]:
         """Return how far the queries on each clock are."""
         with self._lock:
-            return {PART_NAMES[part.time]: part.progress() for part in self._parts}
+            return {part.name: part.counters.progress() for part in self._parts}
 
     def statistics(self, query: str | None = None) -> list[Figures]:
         """Return the figures of all parts of the network, or of those that serve one query."""
@@ -526,12 +420,12 @@ class LocalRun:
     def _statistics(self, query: str | None) -> list[Figures]:
         found: list[Figures] = []
         for part in self._parts:
-            plan = part.executor.plan
+            plan = part.network.plan
             if query is None:
-                found += part.executor.statistics_now().figures
+                found += part.counters.figures()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in part.executor.statistics_now().figures if each.name in ids]
+                found += [each for each in part.counters.figures() if each.name in ids]
         return found
 
     def shedding(self) -> list[Loss]:
@@ -541,10 +435,18 @@ class LocalRun:
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
-        feeds = self._feeds.values()
-        lost = [line for feed in feeds for line in losses_text(feed.table.name, feed.late, feed.skipped)]
-        unended = [found for part in self._parts for found in part.executor.clock.unended().items()]
+        lost = [line for table, counts in self._left_out().items() for line in losses_text(table, *counts)]
+        unended = [found for part in self._parts for found in part.counters.unended.items()]
         return lost + [line for query, rows in unended for line in unended_text(query, rows)]
+
+    def _left_out(self) -> dict[str, tuple[int, int]]:
+        """Return how many late and bad rows of each table were left out."""
+        found: dict[str, tuple[int, int]] = {}
+        for progress in (part.counters.progress() for part in self._parts):
+            for table, late in progress.late.items():
+                before = found.get(table, (0, 0))
+                found[table] = max(before[0], late), max(before[1], progress.skipped[table])
+        return found
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -556,16 +458,16 @@ class LocalRun:
             raise failure.placed(self._places) from None
         except UserFunctionFailed as failure:
             users = callers(list(self._definitions.values()))
-            plans = (part.executor.plan for part in self._parts)
+            plans = (part.network.plan for part in self._parts)
             plan = next((plan for plan in plans if failure.operator in plan.by_id), None)
             raise explained(failure, users, plan, self._places) from failure.cause
         except MemoryExceeded as failure:
-            plan = next(part.executor.plan for part in self._parts if failure.operator in part.executor.plan.by_id)
+            plan = next(part.network.plan for part in self._parts if failure.operator in part.network.plan.by_id)
             raise too_much_memory(failure, plan, self._places) from None
 
 
 def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
-    """Return the queries that can share an executor: those whose sources are on one clock, or on none."""
+    """Return the queries that can share a network: those whose sources are on one clock, or on none."""
     found: dict[TimeDomain | None, list[QueryPlan]] = {}
     for query in queries:
         times = (each.time for each in query.sources)

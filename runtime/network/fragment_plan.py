@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from cql.intervals import TimeDomain
 from planner import operators as op
 from planner.plan import Chain, Path, Plan, queues_between
-from runtime.network.layout import Layout, fragment_of
+from runtime.network.layout import NetworkLayout, fragment_of
 
 
-def fragment_plan(layout: Layout, fragment: str) -> Plan:
+def fragment_plan(layout: NetworkLayout, fragment: str) -> Plan:
     """Return a plan that an executor can run: what arrives over an edge comes from a source with the edge's name.
 
     Operators, synopses and stores keep their ids, so that state stays theirs whatever is around them.
@@ -29,7 +29,7 @@ def fragment_plan(layout: Layout, fragment: str) -> Plan:
         )
     for operator in plan.operators:
         if fragment_of(operator) == fragment:
-            inputs = tuple(op.Input(operator=layout.input_key(operator, edge)) for edge in operator.inputs)
+            inputs = tuple(op.InputEdge(operator=layout.input_key(operator, edge)) for edge in operator.inputs)
             operators[operator.id] = operator.model_copy(update={"inputs": inputs})
     own = {name for name in operators if name in plan.by_id}
     stubs = {synopsis.id for synopsis in plan.synopses if synopsis.operator in own}
@@ -46,7 +46,7 @@ def fragment_plan(layout: Layout, fragment: str) -> Plan:
     )
 
 
-def _paths(layout: Layout, own: set[str]) -> Iterator[Path]:
+def _paths(layout: NetworkLayout, own: set[str]) -> Iterator[Path]:
     """Yield the stretches of the plan's paths that lie in a fragment."""
     for path in layout.plan.paths:
         before, stretch = path.source, []
@@ -61,7 +61,7 @@ def _paths(layout: Layout, own: set[str]) -> Iterator[Path]:
             yield _path(layout, path.query, before, stretch)
 
 
-def _path(layout: Layout, query: str, before: str, stretch: list[str]) -> Path:
+def _path(layout: NetworkLayout, query: str, before: str, stretch: list[str]) -> Path:
     first = layout.plan.by_id[stretch[0]]
     edge = next(each for each in first.inputs if each.operator == before)
     return Path(query=query, source=layout.input_key(first, edge), chains=(Chain(operators=tuple(stretch), slope=0.0),))

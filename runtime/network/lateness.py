@@ -16,7 +16,7 @@ import numpy as np
 from runtime.columns.batch import BEGINNING, Ints, Mask
 
 
-class Span(NamedTuple):
+class PlaceSpan(NamedTuple):
     """The first and last instants that were kept of a part of a place; None if none was."""
 
     place: str
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     last: int | None
 
     @classmethod
-    def of(cls, place: str, instants: Ints) -> Span:
+    def of(cls, place: str, instants: Ints) -> PlaceSpan:
         """The span of some instants."""
         return cls(place, int(instants.min()), int(instants.max())) if len(instants) else cls(place, None, None)
 
@@ -52,6 +52,11 @@ class Lateness:
         """The latest instant so far."""
         return None if self._newest == BEGINNING else self._newest
 
+    @property
+    def bound(self) -> int:
+        """The instant before which the next rows are late."""
+        return int(bounds(np.array([self._newest]), self._delay)[0])
+
     def on_time(self, place: str, instants: Ints) -> Mask:
         """Return which of the next rows are not late."""
         self._newest = max(self._newest, self._before.get(place, BEGINNING))
@@ -67,12 +72,12 @@ def bounds(newest: Ints, delay: int) -> Ints:
     return np.where(newest < BEGINNING + delay, BEGINNING, newest - delay)
 
 
-def overtaken(spans: Iterable[Span], delay: int, newest: int | None) -> dict[str, int]:
+def overtaken(spans: Iterable[PlaceSpan], delay: int, newest: int | None) -> dict[str, int]:
     """Return the latest instant before each place, if a row was kept that is late; nothing if none was.
 
     Spans are given in the order of the source; `newest` is the latest instant before all of them.
 
-    >>> spans = [Span("000", 5, 20), Span("001", 19, 30), Span("001", 29, 31)]
+    >>> spans = [PlaceSpan("000", 5, 20), PlaceSpan("001", 19, 30), PlaceSpan("001", 29, 31)]
     >>> overtaken(spans, 2, None)
     {}
     >>> overtaken(spans, 0, None)

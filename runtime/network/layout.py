@@ -52,7 +52,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Layout:
+class NetworkLayout:
     """A plan with the number of buckets of its partitioned fragments."""
 
     plan: Plan
@@ -99,7 +99,7 @@ class Layout:
                 found.setdefault((key, fragment), Edge(key, producer.id, fragment, tuple(each.keys), source))
         return tuple(found.values())
 
-    def input_key(self, reader: op.Operator, edge: op.Input) -> str:
+    def input_key(self, reader: op.Operator, edge: op.InputEdge) -> str:
         """Return the name of what arrives over an input: the producer, if it runs in the same place."""
         producer = self.plan.by_id[edge.operator]
         if edge.route == "local" and fragment_of(producer) == fragment_of(reader):
@@ -129,7 +129,7 @@ class Layout:
 class Router:
     """Splits the rows of an edge over the buckets of its fragment."""
 
-    def __init__(self, layout: Layout, edge: Edge, functions: Mapping[str, object]) -> None:
+    def __init__(self, layout: NetworkLayout, edge: Edge, functions: Mapping[str, object]) -> None:
         self._count = layout.bucket_count(edge.to) if edge.keys else 1
         self._keys_of = evaluate_all(edge.keys, functions)
         self._names = tuple(column.name for column in layout.plan.by_id[edge.producer].columns)

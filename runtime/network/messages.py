@@ -1,14 +1,14 @@
 """Packing: rows and heartbeats as pieces with an address, which is how they get from one place to another.
 
 A piece says which fragment and bucket it is for and what it is: rows of an edge, as they are or combined, the heartbeat
-of an edge, what is known of the time of a source, or results of a query. Its rows are one Arrow record batch in IPC
-format.
+of an edge, what is known of the time of a source, or results of a query. Between processes its rows are one Arrow
+record batch in IPC format; within one process it carries them as they are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +34,8 @@ class Piece(NamedTuple):
     about: str
     place: str
     rows: int
-    blob: bytes
+    blob: Any
+    """What it carries, in the form of its `Wire`."""
 
 
 PIECE_SCHEMA = pa.schema(
@@ -58,8 +59,10 @@ def batch_bytes(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def bytes_batch(blob: bytes) -> pa.RecordBatch:
-    """Return the record batch that was written."""
+def bytes_batch(blob: bytes | pa.RecordBatch) -> pa.RecordBatch:
+    """Return the record batch that was written, if it was."""
+    if isinstance(blob, pa.RecordBatch):
+        return blob
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_next_batch()
 
@@ -86,8 +89,10 @@ def pack_changes(batch: ChangeBatch) -> bytes:
     return batch_bytes(packed.replace_schema_metadata({**about, "columns": str(len(batch.columns))}))
 
 
-def unpack_changes(blob: bytes, until: int) -> ChangeBatch:
+def unpack_changes(blob: bytes | ChangeBatch, until: int) -> ChangeBatch:
     """Return the change batch that was packed, under a heartbeat."""
+    if isinstance(blob, ChangeBatch):
+        return blob.with_until(until)
     batch = bytes_batch(kept_elsewhere(blob))
     about = {key.decode(): value.decode() for key, value in batch.schema.metadata.items()}
     numbers = {
@@ -132,8 +137,10 @@ def pack_time(values: Mapping[str, Any], instants: Ints) -> bytes:
     return pack_values(values) + b"\n" + instants.tobytes()
 
 
-def unpack_time(blob: bytes) -> tuple[dict[str, Any], Ints]:
+def unpack_time(blob: bytes | tuple[dict[str, Any], Ints]) -> tuple[dict[str, Any], Ints]:
     """Return the values and instants that were packed."""
+    if isinstance(blob, tuple):
+        return blob
     values, _, instants = blob.partition(b"\n")
     return unpack_values(values), np.frombuffer(instants, np.int64)
 
@@ -143,7 +150,19 @@ def pack_values(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True).encode()
 
 
-def unpack_values(blob: bytes) -> dict[str, Any]:
+def unpack_values(blob: bytes | dict[str, Any]) -> dict[str, Any]:
     """Return the values that were packed."""
-    found: dict[str, Any] = json.loads(blob)
+    found: dict[str, Any] = blob if isinstance(blob, dict) else json.loads(blob)
     return found
+
+
+class Wire(NamedTuple):
+    """How pieces carry changes, what is known of time, and named values."""
+
+    changes: Callable[[ChangeBatch], Any]
+    time: Callable[[dict[str, Any], Ints], Any]
+    values: Callable[[dict[str, Any]], Any]
+
+
+BETWEEN_PROCESSES = Wire(pack_changes, pack_time, pack_values)
+WITHIN_A_PROCESS = Wire(lambda batch: batch, lambda values, instants: (values, instants), lambda values: values)

@@ -24,7 +24,7 @@ from planner import operators as op
 from runtime.aggregates.partial_sums import CombinedCall, combined_as, is_combinable
 from runtime.columns.batch import ChangeBatch, Columns, Ints, take
 from runtime.columns.row_codes import distinct_rows
-from runtime.network.layout import Edge, Layout, Router, fragment_of
+from runtime.network.layout import Edge, NetworkLayout, Router, fragment_of
 from runtime.network.messages import pack_changes, pack_values, unpack_changes, unpack_values
 from runtime.operators.base import evaluate_all
 from runtime.state.future_changes import narrowed
@@ -63,7 +63,7 @@ class Combination:
         return [self.calls.index(combined_as(call)) for call in aggregate.calls]
 
 
-def combinations(layout: Layout, edge: Edge) -> tuple[Combination, ...]:
+def combinations(layout: NetworkLayout, edge: Edge) -> tuple[Combination, ...]:
     """Return how what comes over an edge is combined; nothing if somebody has to see the rows themselves."""
     found = list(_readers(layout, edge))
     if edge.source is None or not found or None in found:
@@ -75,7 +75,7 @@ def combinations(layout: Layout, edge: Edge) -> tuple[Combination, ...]:
     return tuple(Combination(keys, tuple(readers)) for keys, readers in by_keys.items())
 
 
-def _readers(layout: Layout, edge: Edge) -> Iterator[Reader | None]:
+def _readers(layout: NetworkLayout, edge: Edge) -> Iterator[Reader | None]:
     """Yield the aggregates that read an edge, each through a window of time; None stands for anybody else."""
     for window in _reading(layout, edge.to, edge.key):
         spec = window.window_spec
@@ -86,13 +86,13 @@ def _readers(layout: Layout, edge: Edge) -> Iterator[Reader | None]:
             yield None
 
 
-def _reading(layout: Layout, fragment: str, key: str) -> Iterator[op.Operator]:
+def _reading(layout: NetworkLayout, fragment: str, key: str) -> Iterator[op.Operator]:
     for each in layout.plan.operators:
         if fragment_of(each) == fragment and any(layout.input_key(each, edge) == key for edge in each.inputs):
             yield each
 
 
-def _sent_on(layout: Layout, fragment: str) -> Iterator[op.Input]:
+def _sent_on(layout: NetworkLayout, fragment: str) -> Iterator[op.InputEdge]:
     """Yield the inputs of operators in other fragments."""
     return (edge for each in layout.plan.operators if fragment_of(each) != fragment for edge in each.inputs)
 
@@ -185,7 +185,7 @@ def complete_after(counted: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
-def combiners(layout: Layout, edges: Iterable[Edge], functions: Mapping[str, Any]) -> dict[Edge, list[Combiner]]:
+def combiners(layout: NetworkLayout, edges: Iterable[Edge], functions: Mapping[str, Any]) -> dict[Edge, list[Combiner]]:
     """Return what combines rows, for those of some edges for which that is possible."""
     found = {edge: [Combiner(each, functions) for each in combinations(layout, edge)] for edge in edges}
     return {edge: own for edge, own in found.items() if own}

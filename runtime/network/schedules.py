@@ -29,7 +29,7 @@ class DecidedSchedules:
         self._reach: dict[str, int] = {}
         """How far ahead of a row's instant verdicts are asked for, by schedule."""
         for operator in plan.operators:
-            if isinstance(operator, op.Drop):
+            if isinstance(operator, op.SourceDrop):
                 name = operator.units.schedule
                 self._reach[name] = max(self._reach.get(name, 0), operator.reach)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
-from runtime.network.layout import Edge, Layout, Router
-from runtime.network.messages import COMBINED, ROWS, TIME, Piece, pack_changes, pack_time
+from runtime.network.layout import Edge, NetworkLayout, Router
+from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
 from runtime.operators.registry import Step, make_step
 from runtime.operators.shedding import rows_passed
@@ -33,8 +34,11 @@ from shedding.schedule import Schedule
 class FeedReader:
     """The operators straight above what is read, of all the sources of a plan that it feeds."""
 
-    def __init__(self, layout: Layout, feed: str, functions: Mapping[str, Any]) -> None:
+    def __init__(
+        self, layout: NetworkLayout, feed: str, functions: Mapping[str, Any], wire: Wire = BETWEEN_PROCESSES
+    ) -> None:
         self._layout = layout
+        self._wire = wire
         self._feed = feed
         self._sources = [each.id for each in layout.plan.sources if each.feed == feed]
         clock = clock_of(layout.plan)
@@ -49,10 +53,12 @@ class FeedReader:
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
+        self._work: dict[str, list[float]] = {}
+        """What operators have done with it: batches, rows taken and put out, seconds."""
         for operator in layout.plan.operators:
             if operator.placement == "source" and operator.is_row_by_row:
                 self._steps[operator.id] = make_step(operator, functions)
-            elif isinstance(operator, op.Drop):
+            elif isinstance(operator, op.SourceDrop):
                 self._steps[operator.id] = partial(self._drop, operator)
 
     def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
@@ -69,7 +75,7 @@ class FeedReader:
         """How much earlier than the latest row before it a row of the source may be."""
         return self._layout.delays.get(self._sources[0], 0)
 
-    def _drop(self, operator: op.Drop, batch: ChangeBatch) -> ChangeBatch:
+    def _drop(self, operator: op.SourceDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
         self._shed[operator.id] = [len(batch), len(passed)]
         return passed
@@ -77,17 +83,17 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        self._shed = {}
+        self._shed, self._work = {}, {}
         return self._pack(dict.fromkeys(self._sources, read), place)
 
     def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
         """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
-        self._shed = {}
+        self._shed, self._work = {}, {}
         return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
         for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
-            if isinstance(operator, op.Drop) and operator.goes_by_instants:
+            if isinstance(operator, op.SourceDrop) and operator.goes_by_instants:
                 rows = self._drop(operator, rows)
         return rows
 
@@ -100,7 +106,7 @@ class FeedReader:
                 batch = batch.filter(batch.start < self._complete[edge.key])
             for bucket, positions in self._routers[edge].buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
-                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), self._wire.changes(part))
 
     def _combined(self, edge: Edge, batch: ChangeBatch, place: str) -> list[Piece] | None:
         """Return the rows of an edge that are not late, combined; None if they have to be sent as they are."""
@@ -129,10 +135,12 @@ class FeedReader:
             values["source_place"] = source_place
         if self._shed:
             values["shed"] = self._shed
+        if self._work:
+            values["work"] = self._work
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
             values["unended"] = self._slides.counted(instants)
-        blob = pack_time(values, distinct(instants) if self._is_watched else instants[:0])
+        blob = self._wire.time(values, distinct(instants) if self._is_watched else instants[:0])
         for fragment, bucket in self._layout.places:
             yield Piece(fragment, bucket, TIME, self._feed, place, 0, blob)
 
@@ -144,11 +152,13 @@ class FeedReader:
     def _made(self, operator: str, made: dict[str, ChangeBatch]) -> ChangeBatch:
         if operator not in made:
             below = self._made(self._layout.plan.by_id[operator].inputs[0].operator, made)
+            started = perf_counter()
             try:
                 made[operator] = self._steps[operator](below)
             except UserFunctionFailed as failure:
                 failure.operator = operator
                 raise
+            self._work[operator] = [1, len(below), len(made[operator]), perf_counter() - started]
         return made[operator]
 
 

@@ -34,9 +34,10 @@ from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, I
 from runtime.columns.row_codes import is_sorted, order_by
 from runtime.engine.executor import Executor
 from runtime.network.fragment_plan import fragment_plan
-from runtime.network.lateness import Span, overtaken
-from runtime.network.layout import Edge, Layout, Router, types_of
+from runtime.network.lateness import PlaceSpan, overtaken
+from runtime.network.layout import Edge, NetworkLayout, Router, types_of
 from runtime.network.messages import (
+    BETWEEN_PROCESSES,
     COMBINED,
     CONTROL,
     COUNTS,
@@ -46,9 +47,8 @@ from runtime.network.messages import (
     ROWS,
     TIME,
     Piece,
+    Wire,
     bytes_batch,
-    pack_changes,
-    pack_values,
     unpack_changes,
     unpack_time,
     unpack_values,
@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: NetworkLayout,
         fragment: str,
         bucket: int,
         functions: Mapping[str, Any],
@@ -85,8 +85,10 @@ class Worker:
         block_rows: int = BLOCK_ROWS,
         max_bytes: int | None = None,
         overflow: Path | None = None,
+        wire: Wire = BETWEEN_PROCESSES,
     ) -> None:
         self.layout = layout
+        self._wire = wire
         self._overflow = overflow
         self.fragment = fragment
         self.bucket = bucket
@@ -99,6 +101,8 @@ class Worker:
         """By source, rows that were late by its order where they were read."""
         self.shed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         """How many rows each drop operator has taken and passed."""
+        self.read_work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        """What operators did where rows are read: batches, elements in and out, seconds."""
         self._static = static
         self._functions = functions
         self._edges = {edge.key: edge for edge in layout.into(fragment)}
@@ -152,13 +156,13 @@ class Worker:
         sent: list[Piece] = []
         overflow = Overflow(self._overflow)
         with closing(overflow):
-            for piece in self._sent_of(pieces):
+            for piece in self.run(pieces):
                 is_long = piece.kind in (ROWS, RESULT)
                 sent.append(piece._replace(blob=overflow.passed(piece.blob)) if is_long else piece)
         return sent
 
-    def _sent_of(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield what is for others while a micro-batch runs; that in which order rows go is told by their places."""
+    def run(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Run a micro-batch and yield what is for others as it comes; their places tell in which order rows go."""
         self._numbers = count()
         by_kind: dict[str, list[Piece]] = defaultdict(list)
         for piece in sorted(pieces, key=lambda each: (each.kind, each.about, each.place)):
@@ -195,18 +199,20 @@ class Worker:
                 self._note(name, values, instants)
             for operator, counts in values.get("shed", {}).items():
                 self.shed[operator] = [a + b for a, b in zip(self.shed[operator], counts, strict=True)]
+            for operator, figures in values.get("work", {}).items():
+                self.read_work[operator] = [a + b for a, b in zip(self.read_work[operator], figures, strict=True)]
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
 
     def _follow_order(self, read: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Find out whether tasks that read a feed side by side have kept rows that are late."""
-        spans: dict[str, list[Span]] = defaultdict(list)
+        spans: dict[str, list[PlaceSpan]] = defaultdict(list)
         places: dict[str, dict[str, None]] = defaultdict(dict)
         for feed, values in read:
             if "source_place" in values:
                 places[feed][values["source_place"]] = None
-                spans[feed].append(Span(values["source_place"], values.get("first"), values.get("last")))
+                spans[feed].append(PlaceSpan(values["source_place"], values.get("first"), values.get("last")))
         self._places = {feed: list(found) for feed, found in places.items()}
         self._overtaken = {}
         for feed, found in spans.items():
@@ -387,7 +393,7 @@ class Worker:
             batch = self.executor.take(query)
             if len(batch):
                 place = f"{self._place}/{next(self._numbers):08}"
-                yield Piece(RESULTS, 0, RESULT, query, place, len(batch), pack_changes(batch))
+                yield Piece(RESULTS, 0, RESULT, query, place, len(batch), self._wire.changes(batch))
 
     def _counts(self, told: str) -> Piece:
         """Return what this bucket knows of its sources, and what its operators did since the last time and hold.
@@ -418,6 +424,7 @@ class Worker:
             "ignored": self._ignored(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
+            "read_work": dict(self.read_work),
             "held": self._state_held(),
             "until": self.executor.complete_until(),
             "shed": dict(self.shed),
@@ -425,7 +432,7 @@ class Worker:
             "demands": demands_of(self.executor.operators) if self._is_one_of_many else {},
             "joins": counted_by(self.executor.operators),
         }
-        return Piece(RESULTS, 0, COUNTS, "", place, 0, pack_values(values))
+        return Piece(RESULTS, 0, COUNTS, "", place, 0, self._wire.values(values))
 
     def _ignored(self) -> dict[str, int]:
         """Return how many removals of rows that were not there this bucket has left out, by source."""
@@ -467,7 +474,7 @@ class Worker:
             for bucket, positions in router.buckets(batch.columns, len(batch)):
                 part = batch if positions is None else batch.take(positions)
                 place = f"{self._place}/{next(self._numbers):08}"
-                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), pack_changes(part))
+                yield Piece(edge.to, bucket, ROWS, edge.key, place, len(part), self._wire.changes(part))
 
     def _heartbeats(self) -> Iterator[Piece]:
         """Yield how far the edges to others are complete, of those that have got further."""
@@ -476,7 +483,9 @@ class Worker:
             if until > self._told[edge.key]:
                 self._told[edge.key] = until
                 for bucket in range(self.layout.bucket_count(edge.to)):
-                    yield Piece(edge.to, bucket, HEARTBEAT, edge.key, self._place, 0, pack_values({"until": until}))
+                    yield Piece(
+                        edge.to, bucket, HEARTBEAT, edge.key, self._place, 0, self._wire.values({"until": until})
+                    )
 
 
 def _first_of_producers(exits: Sequence[tuple[Edge, Router]]) -> list[Edge]:

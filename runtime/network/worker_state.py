@@ -30,6 +30,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
         "late": dict(worker.late),
         "read_late": dict(worker.read_late),
         "shed": dict(worker.shed),
+        "read_work": dict(worker.read_work),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
     return CheckpointDelta(put, frozenset(drop), {**executor.meta, "worker": position})
@@ -50,6 +51,7 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
         counted = getattr(worker, known)
         counted |= position[known]
     worker.shed |= position["shed"]
+    worker.read_work |= position["read_work"]
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"
         kept = {name.removeprefix(prefix): chunk for name, chunk in chunks.items() if name.startswith(prefix)}

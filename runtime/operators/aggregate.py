@@ -18,9 +18,9 @@ import pyarrow as pa
 from cql.bound import AggregateCall, EmptyRow
 from cql.bound.text import aggregate_text, expression_text
 from planner import operators as op
-from runtime.aggregates.calls import Call, Part
+from runtime.aggregates.calls import CallRows, CompiledCall
 from runtime.aggregates.extremes import EXTREMES, ExtremeCall, extreme_call
-from runtime.aggregates.user import UserCall, user_call
+from runtime.aggregates.user import UserGroups, user_call
 from runtime.columns.batch import (
     BEGINNING,
     FOREVER,
@@ -37,7 +37,7 @@ from runtime.exact_sums.lanes import LINEAR, LinearCall, linear_call
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
 from runtime.operators.registry import implements
-from runtime.operators.state_words import Decode, Inputs, Piece, codes, counted_piece, words_of
+from runtime.operators.state_words import Decode, InputColumns, StatePiece, codes, counted_piece, words_of
 from runtime.state.cells import Cells
 from runtime.state.chunks import Delta
 from runtime.state.future_changes import Agenda
@@ -47,7 +47,7 @@ ROWS = "rows"
 _COUNTING = ("count", "approx_count_distinct")
 
 
-class _Sum(Call):
+class _Sum(CompiledCall):
     """An aggregate that is a function of sums."""
 
     def __init__(self, at: int, call: AggregateCall, functions: Mapping[str, Any]) -> None:
@@ -55,7 +55,7 @@ class _Sum(Call):
         self._linear: LinearCall = linear_call(call)
         self._prefix = f"{at}."
 
-    def lanes(self, part: Part) -> Lanes:
+    def lanes(self, part: CallRows) -> Lanes:
         """Return what rows add to the sums of their groups."""
         return self.named(self._linear.lanes(part.arguments, len(part.slots)))
 
@@ -78,26 +78,26 @@ class _DistinctSum(_Sum):
         super().__init__(at, replace(call, function="count") if call.function in _COUNTING else call, functions)
         self.values = CountedRows([pa.int64(), *types], once)
 
-    def changes(self, part: Part, until: int) -> Part:
+    def changes(self, part: CallRows, until: int) -> CallRows:
         """Return the values that come to groups and leave them."""
         valid = valid_rows(part.arguments)
         part = part if valid is None else part.chosen(np.flatnonzero(valid))
         self.values.put(FIRST, (pa.array(part.slots), *part.arguments), part.start, part.end, part.weight)
         made = self.values.advance(until)
         slots, *arguments = made.columns
-        return Part(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
+        return CallRows(np.asarray(slots), tuple(arguments), made.start, made.end, made.weight)
 
 
-class _Looking(Call):
+class _Looking(CompiledCall):
     """An aggregate that looks at the values of a group: an extreme, or one that a user wrote."""
 
     def __init__(self, call: AggregateCall, functions: Mapping[str, Any], final_ends: bool) -> None:
         super().__init__(call, functions)
-        self.values: ExtremeCall | UserCall = (
+        self.values: ExtremeCall | UserGroups = (
             user_call(call, functions[call.function]) if call.user_defined else extreme_call(call, final_ends)
         )
 
-    def result(self, part: Part, cells: Cells) -> pa.Array:
+    def result(self, part: CallRows, cells: Cells) -> pa.Array:
         """Take in rows and return the value after each cell."""
         count = len(part.slots)
         end = np.full(count, FOREVER) if part.end is None else part.end
@@ -105,7 +105,7 @@ class _Looking(Call):
         return self.values.apply(part.slots, part.arguments, part.start, end, weight, cells)
 
 
-def _piece(node: op.Aggregate, inputs: Inputs, piece: str) -> Piece:
+def _piece(node: op.Aggregate, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of an aggregate is: the groups, or what one of its calls keeps of them."""
     calls = [aggregate_text(call, inputs.names[0]) for call in node.calls]
 
@@ -114,9 +114,9 @@ def _piece(node: op.Aggregate, inputs: Inputs, piece: str) -> Piece:
         return f"{calls[int(number)]} {of_call}" if of_call else lane
 
     if piece == "groups":
-        return Piece("groups", tuple(op.output_names(node)), len(node.keys), lane_name)
+        return StatePiece("groups", tuple(op.output_names(node)), len(node.keys), lane_name)
     if piece == "agenda":
-        return Piece(words_of(piece), (), 0, lane_name, "groups")
+        return StatePiece(words_of(piece), (), 0, lane_name, "groups")
     number, _, rest = piece.partition("/")
     what = f"values of {calls[int(number)]}"
     return _values_piece(node, node.calls[int(number)], what, inputs.names[0], piece, bool(rest))
@@ -124,12 +124,12 @@ def _piece(node: op.Aggregate, inputs: Inputs, piece: str) -> Piece:
 
 def _values_piece(
     node: op.Aggregate, call: AggregateCall, what: str, names: Sequence[str], piece: str, is_part: bool
-) -> Piece:
+) -> StatePiece:
     """Return what the values are that a call remembers."""
     arguments = [expression_text(each, names) for each in call.arguments]
     if call.function in EXTREMES or call.user_defined:
         decode = None if call.user_defined else _arguments_of(call)
-        return Piece(f"{what} to come" if is_part else what, tuple(arguments), 0, str, "groups", decode)
+        return StatePiece(f"{what} to come" if is_part else what, tuple(arguments), 0, str, "groups", decode)
     counted = counted_piece(piece, arguments)
     keys = len(node.keys) + len(arguments)
     return replace(counted, what=f"{what}, {counted.what}", keys=keys, groups=counted.groups or "groups")
@@ -202,7 +202,7 @@ class Aggregate(Operator):
             return empty_batch(self.types, self.until)
         return self._changes(sums, results)
 
-    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[Part]) -> None:
+    def _put(self, slots: Ints, batch: ChangeBatch, parts: Sequence[CallRows]) -> None:
         """Note what the rows of a batch add to the sums of their groups, and when."""
         together: Lanes = {ROWS: np.ones(len(batch), np.int64)}
         for call, part in zip(self._calls, parts, strict=True):
@@ -231,7 +231,7 @@ class Aggregate(Operator):
             if isinstance(call, _Sum):
                 together |= call.named({name: np.asarray(lane).astype(np.int64) for name, lane in found.items()})
             else:
-                part = Part(slots, tuple(found[str(at)] for at in range(len(found))), start, end, None)
+                part = CallRows(slots, tuple(found[str(at)] for at in range(len(found))), start, end, None)
                 call.result(part, Cells(nothing, nothing, self.until))
         self._groups.put(slots, together, start, end, None)
 
@@ -291,7 +291,7 @@ class Aggregate(Operator):
     def _forget_groups(self) -> None:
         unused = self._groups.sweep_unused((ROWS,)) if self.node.keys else np.empty(0, np.int64)
         for call in self._calls:
-            if isinstance(call, _Looking) and isinstance(call.values, UserCall):
+            if isinstance(call, _Looking) and isinstance(call.values, UserGroups):
                 call.values.forget(unused)
 
     def delta(self) -> dict[str, Delta]:

@@ -24,7 +24,7 @@ from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_co
 from runtime.columns.row_codes import changes
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.registry import implements
-from runtime.operators.state_words import Inputs, Piece, counted_piece
+from runtime.operators.state_words import InputColumns, StatePiece, counted_piece
 from runtime.state.chunks import Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Sums, TimedGroups
@@ -156,11 +156,11 @@ class _CountedOperator(Operator):
         self._counted.load(chunks, self.until)
 
 
-def _piece(node: op.DuplicateEliminate, inputs: Inputs, piece: str) -> Piece:
+def _piece(node: op.DuplicateEliminate, inputs: InputColumns, piece: str) -> StatePiece:
     return counted_piece(piece, op.output_names(node))
 
 
-def _piece_of_two(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def _piece_of_two(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     return counted_piece(piece, op.output_names(node), {"first": "left", "second": "right"})
 
 

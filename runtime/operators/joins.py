@@ -20,7 +20,7 @@ from planner.json_codec import ExprField
 from runtime.columns.batch import ChangeBatch, Columns, concat, empty_batch, in_blocks
 from runtime.columns.row_codes import distinct_rows, is_sorted, order_by, remaining, repeated, valid_rows
 from runtime.expressions import compile_predicate
-from runtime.joins.matcher import Matcher, Matches, Residual, Side, pairs_batch, pairs_in_blocks
+from runtime.joins.matcher import JoinInput, Matcher, Matches, Residual, pairs_batch, pairs_in_blocks
 from runtime.joins.prefilter import Narrowing, narrowing
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.counted import (
@@ -46,8 +46,8 @@ def join_operator(node: op.BinaryJoin, context: Context) -> Operator:
     return InnerJoin(node, context) if node.join == "inner" else OuterJoin(node, context)
 
 
-def _side(context: Context, stub: Stub, keys: Sequence[ExprField], name: str) -> Side:
-    return Side(stub, evaluate_all(keys, context.functions) if keys else None, name)
+def _side(context: Context, stub: Stub, keys: Sequence[ExprField], name: str) -> JoinInput:
+    return JoinInput(stub, evaluate_all(keys, context.functions) if keys else None, name)
 
 
 def _index_name(keys: Sequence[ExprField]) -> str:
@@ -200,7 +200,9 @@ class HalfJoin(_Join):
             self._key_store = Store(key_types, is_log=False)
             sides = [
                 _side(context, left, node.left_keys, _index_name(node.left_keys)),
-                Side(self._key_store.stub(StoredEnds()), (lambda columns, length: columns) if key_types else None, ""),
+                JoinInput(
+                    self._key_store.stub(StoredEnds()), (lambda columns, length: columns) if key_types else None, ""
+                ),
             ]
             self.matcher = Matcher(sides, None, None, context.block_rows)
         else:

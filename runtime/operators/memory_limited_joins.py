@@ -23,8 +23,7 @@ from planner import operators as op
 from planner.json_codec import ExprField
 from runtime.columns.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, concat_columns, take
 from runtime.columns.row_codes import expand_ranges, row_codes, valid_rows
-from runtime.joins.matcher import Matcher, Matches, pairs_in_blocks
-from runtime.joins.matcher import Side as Matched
+from runtime.joins.matcher import JoinInput, Matcher, Matches, pairs_in_blocks
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import residual_of
 from runtime.operators.registry import implements
@@ -32,7 +31,7 @@ from runtime.operators.state_words import evicting_piece
 from runtime.state.chunks import Chunks, Delta
 from runtime.state.store import Store, StoredEnds
 from shedding.budgets import Demand, demand_by_worth
-from shedding.eviction import ROW_OVERHEAD, Frequencies, Policy, Side, priorities, within_budget
+from shedding.eviction import ROW_OVERHEAD, ArrivalRates, Frequencies, Policy, priorities, within_budget
 
 FULLEST = 0.85
 """How much of its budget a join uses after it has given up rows."""
@@ -144,7 +143,7 @@ class _Input:
     ) -> None:
         self.keys_of = evaluate_all(keys, context.functions)
         self.store = Store(types, is_log=False)
-        self.matched = Matched(self.store.stub(StoredEnds()), self.keys_of, "keys")
+        self.matched = JoinInput(self.store.stub(StoredEnds()), self.keys_of, "keys")
         self.codes = np.empty(0, np.int64)
         self.ids = np.empty(0, np.int64)
         """Rows with all that they are, as numbers that are the same for ever."""
@@ -250,9 +249,9 @@ class EvictingJoin(Operator):
             for pool in self.node.pools
         ]
 
-    def _side(self, at: int, size: float = 1.0) -> Side:
+    def _side(self, at: int, size: float = 1.0) -> ArrivalRates:
         own, partner = self._inputs[at], self._inputs[1 - at]
-        return Side.of(own.frequencies, partner.frequencies, float(own.window), size)
+        return ArrivalRates.of(own.frequencies, partner.frequencies, float(own.window), size)
 
     @property
     def shed(self) -> list[int]:

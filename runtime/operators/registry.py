@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
 from runtime.operators.base import Context, Operator
-from runtime.operators.state_words import Inputs, Piece, plain_piece
+from runtime.operators.state_words import InputColumns, StatePiece, plain_piece
 
 Make = Callable[[Any, Context], Operator]
-Describe = Callable[[Any, Inputs, str], Piece]
+Describe = Callable[[Any, InputColumns, str], StatePiece]
 """Says what a piece of the state of a node is, by its name."""
 
 Step = Callable[[ChangeBatch], ChangeBatch]
@@ -65,6 +65,6 @@ def make_step(node: op.Operator, functions: Mapping[str, Any]) -> Step:
     return make(node, functions)
 
 
-def piece_of_state(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def piece_of_state(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of an operator is."""
     return IMPLEMENTATIONS[type(node)].describe(node, inputs, piece)

@@ -21,7 +21,7 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints, Mask
 from runtime.columns.row_codes import Codes, row_codes
 from runtime.joins.candidates import Look, Pairs
-from runtime.joins.matcher import Candidates, Matcher, Matches, Side
+from runtime.joins.matcher import Candidates, JoinInput, Matcher, Matches
 from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
 from runtime.operators.joins import InnerJoin
 from runtime.operators.registry import implements
@@ -46,16 +46,16 @@ def counted_by(operators: Mapping[str, Operator]) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _ProbingRows:
     """Rows of one input in the order of time: their instants and types, and which of them look at everything."""
 
     instants: Ints
     types: Ints
     is_full: Mask
 
-    def full(self) -> _Rows:
+    def full(self) -> _ProbingRows:
         """Return those that look at everything."""
-        return _Rows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
+        return _ProbingRows(self.instants[self.is_full], self.types[self.is_full], self.is_full[self.is_full])
 
 
 class _SelectiveMatcher(Matcher):
@@ -68,13 +68,13 @@ class _SelectiveMatcher(Matcher):
         self.looked, self.totals = 0, [0, 0]
         """How many stored rows were looked at, and how many an exact join would have looked at in either window."""
 
-    def begin(self, own: _Rows, stored: _Rows, selections: Selections) -> None:
+    def begin(self, own: _ProbingRows, stored: _ProbingRows, selections: Selections) -> None:
         """Prepare for the rows of a batch."""
         self._own, self._stored, self._selections = own, stored, selections.of_window
         self._is_exact = selections.are_everything(self._windows)
 
     def candidates(
-        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+        self, port: int, batch: ChangeBatch, side: JoinInput, part: Matches, codes: Codes | None
     ) -> Iterator[Candidates]:
         if codes is None or self._is_exact:
             if self._is_exact:
@@ -93,7 +93,7 @@ class _SelectiveMatcher(Matcher):
         self.totals[1 - port] += int((begin - first).sum())
         self.totals[port] += int((last - begin).sum())
 
-    def looks(self, port: int, side: Side, part: Matches) -> Iterator[Look]:
+    def looks(self, port: int, side: JoinInput, part: Matches) -> Iterator[Look]:
         if self._is_exact:
             yield from super().looks(port, side, part)
             return
@@ -135,7 +135,7 @@ class _SelectiveMatcher(Matcher):
                 yield Look(every, first, np.searchsorted(stored.instants, instants + ages.end), among)
 
 
-def _found(look: Look, side: Side, codes: Codes) -> Pairs:
+def _found(look: Look, side: JoinInput, codes: Codes) -> Pairs:
     """Return the pairs whose keys may be equal."""
     owner, positions = side.stub.store.find(side.index, codes[look.rows], look.first, look.last)
     kept = look.includes(owner, positions)
@@ -179,7 +179,9 @@ class SelectiveJoin(InnerJoin):
         self._count_looks(port, own, stored)
         return self._pairs(self._counted(port, batch, first, own, stored))
 
-    def _counted(self, port: int, batch: ChangeBatch, first: int, own: _Rows, stored: _Rows) -> Iterator[Matches]:
+    def _counted(
+        self, port: int, batch: ChangeBatch, first: int, own: _ProbingRows, stored: _ProbingRows
+    ) -> Iterator[Matches]:
         """Yield the matches of new rows, which are counted."""
         for part in self._match(port, batch):
             assert part.positions is not None
@@ -188,28 +190,28 @@ class SelectiveJoin(InnerJoin):
 
     # Rows
 
-    def _new(self, port: int, batch: ChangeBatch) -> _Rows:
+    def _new(self, port: int, batch: ChangeBatch) -> _ProbingRows:
         positions = self.matcher.sides[port].stub.seen + np.arange(len(batch))
         return self._rows(port, batch.ends, positions, lambda: batch.columns)
 
-    def _stored(self, port: int) -> _Rows:
+    def _stored(self, port: int) -> _ProbingRows:
         stub = self.matcher.sides[port].stub
         positions = np.arange(stub.store.base, stub.seen)
         _, ends = stub.lifetimes(positions)
         return self._rows(port, ends, positions, lambda: stub.store.rows(positions))
 
-    def _rows(self, port: int, ends: Ints, positions: Ints, columns: Callable[[], Columns]) -> _Rows:
+    def _rows(self, port: int, ends: Ints, positions: Ints, columns: Callable[[], Columns]) -> _ProbingRows:
         """Return rows of an input; they look at the window of the other one."""
         types = np.zeros(len(positions), np.int64)
         if self.node.types[port]:
             found = self._types_of[port](columns(), len(positions))
             types = types_of([_numbers(each) for each in found], len(positions))
         any_type = self._selections.of_window[1 - port][0]
-        return _Rows(ends - self.node.windows[port], types, any_type.is_full(positions))
+        return _ProbingRows(ends - self.node.windows[port], types, any_type.is_full(positions))
 
     # Counting
 
-    def _count_looks(self, port: int, own: _Rows, stored: _Rows) -> None:
+    def _count_looks(self, port: int, own: _ProbingRows, stored: _ProbingRows) -> None:
         """Count how often rows that look at everything look at rows of each age."""
         new, there = own.full(), stored.full()
         types = [len(side) for side in self._selections.of_window]
@@ -220,7 +222,7 @@ class SelectiveJoin(InnerJoin):
         )
         looked_at.comparisons += compared(there.instants, there.types, own.instants, self._borders[port], types[port])
 
-    def _count_matches(self, port: int, part: Matches, places: Ints, own: _Rows, stored: _Rows) -> None:
+    def _count_matches(self, port: int, part: Matches, places: Ints, own: _ProbingRows, stored: _ProbingRows) -> None:
         """Count what rows that look at everything have found, at some places among the stored rows."""
         ages = own.instants[part.owner] - stored.instants[places]
         is_own = ages > 0 if port == 0 else ages >= 0
@@ -279,7 +281,7 @@ class _SkippingMatcher(Matcher):
         self.later = later + store.base
 
     def candidates(
-        self, port: int, batch: ChangeBatch, side: Side, part: Matches, codes: Codes | None
+        self, port: int, batch: ChangeBatch, side: JoinInput, part: Matches, codes: Codes | None
     ) -> Iterator[Candidates]:
         assert codes is not None
         later, skips = self.later[part.owner], self._skips[part.owner]
@@ -297,7 +299,7 @@ class _SkippingMatcher(Matcher):
 class _KeyCounts:
     """How many rows of a window have each key, by the keys' codes."""
 
-    def __init__(self, side: Side, rows: int) -> None:
+    def __init__(self, side: JoinInput, rows: int) -> None:
         stub = side.stub
         positions = np.arange(max(stub.seen - rows, stub.store.base), stub.seen)
         codes = _codes(side, stub.store.rows(positions), len(positions))
@@ -311,7 +313,7 @@ class _KeyCounts:
         return np.where(self._codes[at] == codes, self._counts[at], 0)
 
 
-def _codes(side: Side, columns: Columns, length: int) -> Codes:
+def _codes(side: JoinInput, columns: Columns, length: int) -> Codes:
     assert side.keys_of is not None
     return row_codes(side.keys_of(columns, length), length).codes
 

@@ -22,7 +22,7 @@ from runtime.state.chunks import Chunks, Delta
 from shedding.schedule import Schedule
 
 
-def rows_passed(node: op.Drop, schedules: Mapping[str, Schedule], batch: ChangeBatch) -> ChangeBatch:
+def rows_passed(node: op.SourceDrop, schedules: Mapping[str, Schedule], batch: ChangeBatch) -> ChangeBatch:
     """Return the rows of a source that a drop operator passes.
 
     They may come in any order if the schedule is one that others decide about.
@@ -53,10 +53,10 @@ def _chosen(units: op.Units, schedule: Schedule, columns: Columns, instants: Int
 
 
 @implements(op.WindowDrop, op.RandomDrop)
-class Drop(Operator):
+class DropRows(Operator):
     """Passes the rows that a kept unit needs, or a share of all rows."""
 
-    node: op.Drop
+    node: op.SourceDrop
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         return rows_passed(self.node, self.context.schedules, batch)

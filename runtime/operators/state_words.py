@@ -36,7 +36,7 @@ _MISSED = ("code", "end", "weight", "likely")
 _MATCHES = {"first": "rows", "second": "matches"}
 
 
-class Inputs(NamedTuple):
+class InputColumns(NamedTuple):
     """The columns of the inputs of an operator."""
 
     names: Sequence[Sequence[str]]
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StatePiece:
     """What a piece of an operator's state is.
 
     `values` are the names of its values, of which the first `keys` tell groups apart; `lane_name` gives the names of
@@ -69,46 +69,46 @@ def words_of(piece: str) -> str:
     return _PARTS.get(piece.rpartition("/")[2], piece)
 
 
-def plain_piece(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def plain_piece(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what rows are that an operator will put out or has put out."""
-    return Piece(words_of(piece), tuple(op.output_names(node)))
+    return StatePiece(words_of(piece), tuple(op.output_names(node)))
 
 
-def piece_of_input(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def piece_of_input(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what rows of the first input are."""
-    return Piece(words_of(piece), tuple(inputs.names[0]))
+    return StatePiece(words_of(piece), tuple(inputs.names[0]))
 
 
-def counted_piece(piece: str, names: Sequence[str], lanes: Mapping[str, str] | None = None) -> Piece:
+def counted_piece(piece: str, names: Sequence[str], lanes: Mapping[str, str] | None = None) -> StatePiece:
     """Return what rows with counts over time are, or the changes to come of their counts."""
     owner, slash, last = piece.rpartition("/")
     groups = f"{owner}{slash}groups" if last == "agenda" else None
     lane_name = (lanes or {"first": "count"}).get
-    return Piece(words_of(piece), () if groups else tuple(names), len(names), lane_name, groups)
+    return StatePiece(words_of(piece), () if groups else tuple(names), len(names), lane_name, groups)
 
 
-def half_piece(node: op.HalfJoin, inputs: Inputs, piece: str) -> Piece:
+def half_piece(node: op.HalfJoin, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of a semijoin or an antijoin is: left rows, or the keys on the right."""
     if piece.startswith("rows"):
         return counted_piece(piece, inputs.names[0], _MATCHES)
     return counted_piece(piece, [expression_text(key, inputs.names[1]) for key in node.right_keys])
 
 
-def outer_piece(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def outer_piece(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of an outer join is: the rows of one input, with their matches."""
     return counted_piece(piece, inputs.names[int(piece.removeprefix("unmatched")[0])], _MATCHES)
 
 
-def evicting_piece(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def evicting_piece(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of a join with too little memory is."""
     left, right = inputs.names
     values = {"left": left, "right": right, "learned": ["learned"]}.get(piece, _MISSED)
-    return Piece(_EVICTING[piece], tuple(values))
+    return StatePiece(_EVICTING[piece], tuple(values))
 
 
-def skipping_piece(node: op.Operator, inputs: Inputs, piece: str) -> Piece:
+def skipping_piece(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what a piece of the state of a join is in which some rows do not look for others."""
-    return Piece(f"{piece.removeprefix('skipped ')} rows that do not look for others", ("row",))
+    return StatePiece(f"{piece.removeprefix('skipped ')} rows that do not look for others", ("row",))
 
 
 def codes(columns: Sequence[pa.Array]) -> list[pa.Array]:

@@ -6,15 +6,15 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch
 from runtime.operators.base import ChunkSets, Context, Operator
 from runtime.operators.registry import implements
-from runtime.operators.state_words import Inputs, Piece, codes, words_of
+from runtime.operators.state_words import InputColumns, StatePiece, codes, words_of
 from runtime.operators.top_n_state import Firsts
 from runtime.state.chunks import Delta
 
 
-def _piece(node: op.TopN, inputs: Inputs, piece: str) -> Piece:
+def _piece(node: op.TopN, inputs: InputColumns, piece: str) -> StatePiece:
     """Return what the rows are that are kept in the order of their codes."""
     firsts = Firsts(node.partition, node.keys, node.limit, node.numbered, inputs.types[0])
-    return Piece(words_of(piece), tuple(inputs.names[0]), decode=lambda columns: firsts.columns(codes(columns)))
+    return StatePiece(words_of(piece), tuple(inputs.names[0]), decode=lambda columns: firsts.columns(codes(columns)))
 
 
 @implements(op.TopN, state=_piece)

@@ -31,7 +31,7 @@ from runtime.columns.sort_codes import (
 )
 from runtime.state.chunks import Delta
 from runtime.state.order_statistics import Timeline
-from runtime.state.sorted_runs import Rows, SortedRuns
+from runtime.state.sorted_runs import CodedRows, SortedRuns
 
 _NO_LIMIT = 2**40
 """More rows than there ever are."""
@@ -92,11 +92,11 @@ class Firsts:
         """Return the changes of the first rows, up to the heartbeat of a batch."""
         if self._limit == 0:
             return empty_batch(self._output_types, batch.until)
-        rows = Rows(self._codes(batch), batch.start, batch.ends, batch.weights)
+        rows = CodedRows(self._codes(batch), batch.start, batch.ends, batch.weights)
         made = [self._step(arriving, until) for arriving, until in self._runs.steps(rows, batch.until)]
         return self._lifetimes(_concat(made), batch.until)
 
-    def _step(self, rows: Rows, until: int) -> _Changes:
+    def _step(self, rows: CodedRows, until: int) -> _Changes:
         arrivals = self._runs.arrive(rows, until)
         groups = self._runs.touched(arrivals, until)
         front = self._runs.front(groups, arrivals, until)

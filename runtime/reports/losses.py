@@ -57,7 +57,7 @@ class Loss:
     """Of a join that gives up rows or comparisons, which share of its pairs it has found, as far as one can tell."""
 
 
-class Pairs(NamedTuple):
+class PairCounts(NamedTuple):
     """The pairs that a join which gives up rows could have found, as far as one can tell, those that it has found, and
     how many rows it has given up."""
 
@@ -66,9 +66,9 @@ class Pairs(NamedTuple):
     rows_given_up: int
 
 
-def added_up(counts: Iterable[Sequence[int]]) -> Pairs:
+def added_up(counts: Iterable[Sequence[int]]) -> PairCounts:
     """Return what several buckets have found."""
-    return Pairs(*(sum(each) for each in zip(*counts, strict=True)))
+    return PairCounts(*(sum(each) for each in zip(*counts, strict=True)))
 
 
 def losses_of(
@@ -78,7 +78,7 @@ def losses_of(
     choices: Choices,
     passing: Callable[[str], tuple[int, int]],
     spans: Mapping[str, tuple[int, int]],
-    pairs: Mapping[str, Pairs],
+    pairs: Mapping[str, PairCounts],
     why: Callable[[str], str],
 ) -> list[Loss]:
     """Return what the queries of a plan that shed have lost.
@@ -91,7 +91,7 @@ def losses_of(
     for query in queries:
         units = units_of_query(plan, query.name)
         below = list(plan.below(plan.output(query.name)))
-        drops = [passing(each.id) for each in below if isinstance(each, op.Drop)]
+        drops = [passing(each.id) for each in below if isinstance(each, op.SourceDrop)]
         joined = next((pairs[each.id] for each in below if each.id in pairs), None)
         chosen = choices_of_query(plan, query.name)
         if joined is not None:
@@ -123,7 +123,7 @@ def losses_of(
     return found
 
 
-def _given_up(query: QueryDef, pairs: Pairs) -> Loss:
+def _given_up(query: QueryDef, pairs: PairCounts) -> Loss:
     level = service_level(query.options, query.settings)
     recall = pairs.found / pairs.expected if pairs.expected else 1.0
     why = "memory" if pairs.rows_given_up else ""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cql.intervals import TimeDomain
+from runtime.columns.batch import FOREVER
 from runtime.engine.statistics import Figures
 
 MOST_BATCHES = 1_000
@@ -78,6 +79,14 @@ class Progress:
     course: tuple[Batch, ...] = ()
     """The last micro-batches, oldest first."""
 
+    def spans(self, first: int | None) -> dict[str, tuple[int, int]]:
+        """Return the first instant of each query, given that of all sources, and the last one that is complete."""
+        if first is None:
+            return {}
+        newest = FOREVER if self.newest is None else self.newest
+        lasts = ((query, min(last, newest)) for query, last in self.instants.items())
+        return {query: (first, last) for query, last in lasts if last >= first}
+
     @property
     def operators(self) -> tuple[Figures, ...]:
         """What each operator has done: elements in and out, selectivity, seconds, and the bytes that it holds."""
@@ -134,7 +143,7 @@ def behind_now(closed: int | None, clock: TimeDomain | None) -> float | None:
     return time.time() - closed / 1e6
 
 
-class Course:
+class BatchHistory:
     """The last micro-batches of a part of a run."""
 
     def __init__(self, part: str) -> None:

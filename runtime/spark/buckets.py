@@ -19,7 +19,7 @@ from runtime.network.messages import CONTROL, RESULTS, Piece, bytes_batch, pack_
 from runtime.network.worker import Worker
 from runtime.network.worker_state import load_worker
 from runtime.spark.sources import carrying
-from runtime.spark.sticky_workers import Done, Name, home
+from runtime.spark.sticky_workers import Name, WorkerResult, home
 from runtime.spark.task import Task
 from runtime.spark.task_properties import schedules_now
 from runtime.user_errors import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
@@ -44,7 +44,7 @@ class BucketState:
         for unused in load_worker(worker, chunks, position):
             self.chunks.removeKey((unused,))
 
-    def save(self, done: Done) -> None:
+    def save(self, done: WorkerResult) -> None:
         """Write what has changed."""
         for name in done.drop:
             self.chunks.removeKey((name,))
@@ -71,7 +71,7 @@ def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.Data
     yield made
 
 
-def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> Done:
+def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> WorkerResult:
     position = state.position()
     done = None if position is None else home().run_anywhere(name, position, pieces)
     if done is not None:

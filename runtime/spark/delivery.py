@@ -41,7 +41,7 @@ from cql.query import MOST_KEPT
 from cql.source import NO_SPAN, Span
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import Claim, Held, Owner, lock, this_process
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import StreamFormat
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.python_data import Callback, called, changes_table
@@ -86,7 +86,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Progress:
+class SinkProgress:
     """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
 
     sink: str
@@ -116,7 +116,7 @@ class Delivery:
         self._sinks: dict[str, Sink] = {}
         self._targets: dict[str, Target] = {}
         try:
-            self._record = Record(None if checkpoint is None else checkpoint / _RECORD)
+            self._record = DeliveryRecord(None if checkpoint is None else checkpoint / _RECORD)
             self.change(targets)
         except BaseException:
             self._unlock()
@@ -167,7 +167,7 @@ class Delivery:
         return Owner(query, folder, self._record.id)
 
     @property
-    def results(self) -> dict[str, Kept]:
+    def results(self) -> dict[str, KeptResults]:
         """The results that are kept in memory, by query."""
         return {name: sink.kept for name, sink in self._sinks.items() if isinstance(sink, MemorySink)}
 
@@ -253,11 +253,11 @@ class Sink(ABC):
     """Where the results of one query go; `name` is how the checkpoint knows it."""
 
     name: str = ""
-    progress: Progress
+    progress: SinkProgress
     claim: Claim | None = None
     """The right to the place of the result, where that can have only one owner."""
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, progress: SinkProgress) -> None:
         """Go on from where the checkpoint says; called once, before anything else."""
         self.progress = progress
         if self.claim is not None:
@@ -309,7 +309,7 @@ class FolderSink(Sink):
         if self._folder.exists() and not self._folder.is_dir():
             raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, progress: SinkProgress) -> None:
         """Remove what a crash has left under hidden names."""
         super().resume(progress)
         self._remove(self._hidden)
@@ -446,12 +446,12 @@ class WriterSink(Sink):
 class MemorySink(Sink):
     """Keeps the changes in this process; what an earlier one had is gone with it."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: KeptResults) -> None:
         self.kept = kept
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, progress: SinkProgress) -> None:
         """Begin anew."""
-        self.progress = Progress(progress.sink)
+        self.progress = SinkProgress(progress.sink)
 
     def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
         """Keep the changes of a batch."""
@@ -494,7 +494,7 @@ def _opened(target: Target, output: Output, screen: Screen, owner: Owner | None 
         return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
     options = Options(query.sink, WRITES, "write")
     if options.format == "memory":
-        return MemorySink(Kept(target.is_stream, target.keep))
+        return MemorySink(KeptResults(target.is_stream, target.keep))
     result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
     return (GrowingFile if options.format == "stream" else FolderSink)(result, options, owner)
 
@@ -527,19 +527,19 @@ def _in_the_way(path: Path, found: str, wanted: str) -> CqlError:
 
 
 @dataclass(slots=True)
-class Record:
+class DeliveryRecord:
     """The progress of all queries of a network, in a file that changes as a whole; None: it is not kept."""
 
     path: Path | None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the checkpoint from all others."""
-    _queries: dict[str, Progress] = field(default_factory=dict)
+    _queries: dict[str, SinkProgress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
             try:
                 found = json.loads(self.path.read_bytes())
-                self._queries = {name: Progress(**values) for name, values in found["queries"].items()}
+                self._queries = {name: SinkProgress(**values) for name, values in found["queries"].items()}
                 self.id = found["id"]
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise fail(
@@ -548,11 +548,11 @@ class Record:
                     hint="the checkpoint is damaged or of another version; start from a new one",
                 ) from None
 
-    def progress(self, query: str, sink: str) -> Progress:
+    def progress(self, query: str, sink: str) -> SinkProgress:
         """Return the progress of a query, which begins anew if its results go somewhere else than before."""
         found = self._queries.get(query)
         if found is None or found.sink != sink:
-            self._queries[query] = found = Progress(sink)
+            self._queries[query] = found = SinkProgress(sink)
         return found
 
     def forget(self, query: str) -> None:

@@ -18,11 +18,11 @@ from pyspark import TaskContext
 from cql.source import NO_SPAN
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
-from runtime.connectors import Rows
+from runtime.connectors import SourceRows
 from runtime.connectors.options import Options
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
-from runtime.network.lateness import Span
+from runtime.network.lateness import PlaceSpan
 from runtime.operators.registry import Step, make_step
 from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import hidden_folder
@@ -70,7 +70,7 @@ class Writing:
             self._steps.extend((each.id, make_step(each, self.functions)) for each in chain)
         return self._steps
 
-    def made(self, rows: Rows) -> ChangeBatch:
+    def made(self, rows: SourceRows) -> ChangeBatch:
         """Return the results of some rows."""
         batch = ChangeBatch(rows.columns, rows.instants, None, None, 0)
         for operator, do in self.steps:
@@ -100,7 +100,7 @@ def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa
     """Write the results of some files to another, if there are any, and return what is to be said of that."""
     writer: FileWriter | None = None
     made = read = skipped = late = 0
-    spans: list[Span] = []
+    spans: list[PlaceSpan] = []
     judge = lateness_now(work.feed, work.delay)
     try:
         for part in work.reader.parts(batches):
@@ -116,7 +116,7 @@ def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa
                 skipped + part.skipped,
                 late + behind,
             )
-            spans.append(Span.of(part.place, rows.instants))
+            spans.append(PlaceSpan.of(part.place, rows.instants))
         if writer is not None:
             writer.close()
             sync(path)

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cql.catalog import StreamDef
-from runtime.connectors.intake import Rows
+from runtime.connectors.intake import SourceRows
 from runtime.connectors.result_files import writing
 from runtime.network.messages import batch_bytes, bytes_batch
-from runtime.spark.sources import Part, SourceFrame, Table, spark_path
+from runtime.spark.sources import SourceFrame, SourcePart, Table, spark_path
 from runtime.spark.tickets import FILE_LIST
 
 
@@ -35,7 +35,7 @@ class Inbox:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: SourceRows) -> None:
         """Take rows that come after all others."""
         number = int(self._next.read_text()) if self._next.exists() else 0
         with writing(self._folder):
@@ -49,7 +49,7 @@ class Inbox:
         """The file that has the number of what is pushed next: no name is used twice, because Spark knows them all."""
         return self._folder / ".next"
 
-    def put(self, parts: Iterable[Rows]) -> None:
+    def put(self, parts: Iterable[SourceRows]) -> None:
         """Take rows that are all there is; nothing happens if they have been taken before."""
         for number, rows in enumerate(parts):
             blob = _packed(rows)
@@ -82,15 +82,15 @@ class Inbox:
 class InboxReader:
     """Reads the files of an inbox."""
 
-    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[SourcePart]:
         """Yield the rows of the files that are named in some batches."""
         for batch in batches:
             for name in sorted(batch.column(0).to_pylist()):
                 rows = _unpacked(Path(re.sub("^file:/+", "/", name)).read_bytes())
-                yield Part(rows, Path(name).name, is_ordered=True)
+                yield SourcePart(rows, Path(name).name, is_ordered=True)
 
 
-def _packed(rows: Rows) -> bytes:
+def _packed(rows: SourceRows) -> bytes:
     arrays = [pa.array(rows.instants)]
     if rows.signs is not None:
         arrays.append(pa.array(rows.signs))
@@ -98,8 +98,8 @@ def _packed(rows: Rows) -> bytes:
     return batch_bytes(pa.record_batch([*arrays, *rows.columns], names=names))
 
 
-def _unpacked(blob: bytes) -> Rows:
+def _unpacked(blob: bytes) -> SourceRows:
     batch = bytes_batch(blob)
     columns = tuple(batch.column(name) for name in batch.schema.names if name.startswith("c"))
     signs = np.asarray(batch.column("sign")) if "sign" in batch.schema.names else None
-    return Rows(columns, np.asarray(batch.column("instant")), signs)
+    return SourceRows(columns, np.asarray(batch.column("instant")), signs)

@@ -27,10 +27,10 @@ from planner.plan import Plan
 from runtime.network.messages import bytes_batch
 from runtime.spark.bucket_labels import label
 from runtime.spark.clusters import checkpoint_folder
-from runtime.spark.network_record import Record
+from runtime.spark.network_record import NetworkRecord
 from runtime.spark.session import network_session
-from runtime.state_inspection.decoding import Bucket, Chunk, owner_of, without_values
-from runtime.state_inspection.listing import Contents
+from runtime.state_inspection.decoding import Bucket, StateChunk, owner_of, without_values
+from runtime.state_inspection.listing import StateListing
 from runtime.state_inspection.synopsis_views import views
 
 CLOCKS = ("integer", "timestamp", "timeless")
@@ -69,7 +69,7 @@ def saved_states(checkpoint: Path, batch: int | None = None) -> list[Saved]:
     return [Saved(folder, _chosen(folder, found, batch), _plan(folder)) for folder, found in committed.items()]
 
 
-def overview(spark: SparkSession, saved: Saved) -> Contents:
+def overview(spark: SparkSession, saved: Saved) -> StateListing:
     """Return what there is without values: enough to list it, and to count rows."""
     return _Reader(spark, saved).contents("", without_values)
 
@@ -106,7 +106,7 @@ def _folders(checkpoint: Path) -> list[Path]:
 
 
 def _plan(folder: Path) -> Plan | None:
-    record = Record.load(folder)
+    record = NetworkRecord.load(folder)
     return None if record is None else record.plan
 
 
@@ -157,20 +157,20 @@ class _Reader:
             names = [row.name for frame in self._chunks() for row in frame.select("name").collect()]
         return sorted({owner_of(name)[0] for name in names} | self._views.keys())
 
-    def contents(self, prefix: str, kept: Callable[[str, pa.RecordBatch], pa.RecordBatch]) -> Contents:
+    def contents(self, prefix: str, kept: Callable[[str, pa.RecordBatch], pa.RecordBatch]) -> StateListing:
         """Return the state whose names begin in some way, and of each chunk what is to be kept."""
         with _readable(self._saved.folder):
             positions = {row.label: json.loads(row.json) for frame in self._positions() for row in frame.collect()}
-            chunks: dict[int, dict[str, Chunk]] = {label: {} for label in positions}
+            chunks: dict[int, dict[str, StateChunk]] = {label: {} for label in positions}
             for frame in self._chunks():
                 for row in frame.where(f.startswith("name", f.lit(prefix))).toLocalIterator():
-                    chunks[row.label][row.name] = Chunk(kept(row.name, bytes_batch(row.chunk)), len(row.chunk))
+                    chunks[row.label][row.name] = StateChunk(kept(row.name, bytes_batch(row.chunk)), len(row.chunk))
             places = self._places()
             buckets = [
                 Bucket(*places.get(label, (f"label-{label}", 0)), chunks[label], position)
                 for label, position in positions.items()
             ]
-            return Contents(self._saved.plan, self._partitions, self._saved.time, buckets)
+            return StateListing(self._saved.plan, self._partitions, self._saved.time, buckets)
 
     @cached_property
     def _views(self) -> dict[str, str]:

@@ -26,7 +26,8 @@ from planner import operators as op
 from runtime.connectors.intake import layout_of
 from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
-from runtime.network.layout import Layout
+from runtime.network.counters import Counters
+from runtime.network.layout import NetworkLayout
 from runtime.network.messages import COUNTS, RESULTS, unpack_values
 from runtime.network.partial_aggregates import complete_after
 from runtime.network.reports import counted_by_joins, demands_of_joins
@@ -38,10 +39,9 @@ from runtime.spark.changes import Changes
 from runtime.spark.control import Control
 from runtime.spark.delivery import Delivery
 from runtime.spark.idleness import IdleWatch
-from runtime.spark.network_record import Record, delays_of, feeds_of
+from runtime.spark.network_record import NetworkRecord, delays_of, feeds_of
 from runtime.spark.order_log import KeptOrder
 from runtime.spark.processor import FragmentProcessor
-from runtime.spark.progress import Counters
 from runtime.spark.reading import LABELLED, read_control, read_feed, read_prefixed
 from runtime.spark.run_spec import Definitions, opened_source
 from runtime.spark.shedding import Shedder
@@ -89,7 +89,7 @@ class Job:
 
     # Running
 
-    def start(self, record: Record, definitions: Definitions) -> None:
+    def start(self, record: NetworkRecord, definitions: Definitions) -> None:
         """Start a network, from where its checkpoint is; results are delivered as they come."""
         self._feeds = feeds_of(record)
         self._dry = {table for table in self._timed if definitions.runs_dry(table)}
@@ -100,7 +100,7 @@ class Job:
         check_memory(record.plan, record.buckets)
         sheds = loses_anything(record.plan)
         self._shedder = self._made_shedder(record, definitions) if sheds else None
-        saved = Record.load(self._folder)
+        saved = NetworkRecord.load(self._folder)
         told = {} if saved is None else saved.static
         static = self._static.contents(self._spark, record.plan.sources, definitions, told)
         self._task = task = self._made_task(record, definitions, static.packed)
@@ -125,7 +125,7 @@ class Job:
             self._idle_watch.start()
         self._wait_until_told(news)
 
-    def _made_shedder(self, record: Record, definitions: Definitions) -> Shedder:
+    def _made_shedder(self, record: NetworkRecord, definitions: Definitions) -> Shedder:
         return Shedder(
             self._folder / "shedding",
             record.plan,
@@ -262,11 +262,13 @@ class Job:
 
     # The Spark query
 
-    def _made_task(self, record: Record, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]) -> Task:
+    def _made_task(
+        self, record: NetworkRecord, definitions: Definitions, static: Mapping[str, Mapping[int, bytes]]
+    ) -> Task:
         catalog = definitions.catalog
         delays = delays_of(catalog, record.plan.sources)
         closes, on_bad_row = catalog.settings.end == "close", catalog.settings.on_bad_row
-        layout = Layout(record.plan, record.buckets, delays, closes, on_bad_row)
+        layout = NetworkLayout(record.plan, record.buckets, delays, closes, on_bad_row)
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         functions = {each.name: each.code for each in coded}
         policy = catalog.settings.scheduler

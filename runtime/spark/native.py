@@ -34,13 +34,13 @@ from runtime.connectors.options import WRITES, Options
 from runtime.connectors.results import Result
 from runtime.engine.statistics import Figures
 from runtime.local.run import losses_text
+from runtime.network.counters import Counters
 from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
 from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
-from runtime.spark.network_record import Record, delays_of
+from runtime.spark.network_record import NetworkRecord, delays_of
 from runtime.spark.order_log import OrderLog
-from runtime.spark.progress import Counters
 from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.source_pushdown import steps_of
@@ -107,13 +107,13 @@ class NativeJob:
         self._query: SparkQuery | None = None
         self._source: SourceFrame | None = None
         self._files = SourceFiles({}, {}, folder)
-        self._work: Work | None = None
+        self._work: NativeWork | None = None
         self._read = self._bad = self._late = 0
         self.counters = counters
 
     # Running
 
-    def start(self, record: Record, definitions: Definitions) -> None:
+    def start(self, record: NetworkRecord, definitions: Definitions) -> None:
         """Start the query, from where its checkpoint is."""
         (query,) = definitions.queries
         (self._table,) = record.plan.sources
@@ -234,7 +234,7 @@ class NativeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BatchCounts:
     """What a micro-batch did: rows read, bad ones beside them that were left out, late ones among them, and results."""
 
     batch_id: int
@@ -245,7 +245,7 @@ class Done:
     seconds: float
 
 
-class Work(ABC):
+class NativeWork(ABC):
     """How the results of a query come about."""
 
     def __init__(
@@ -267,18 +267,18 @@ class Work(ABC):
     def deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Deliver what a micro-batch has computed."""
 
-    def done(self, recent: Sequence[Any]) -> list[Done]:
+    def done(self, recent: Sequence[Any]) -> list[BatchCounts]:
         """Return what micro-batches have done that was not told before, given what Spark says of the last ones."""
         new = [self._done(batch) for batch in recent if batch.batchId > self._counted]
         self._counted = max([self._counted, *(each.batch_id for each in new)])
         return new
 
     @abstractmethod
-    def _done(self, batch: Any) -> Done:
+    def _done(self, batch: Any) -> BatchCounts:
         """Return what a micro-batch has done, given what Spark says of it."""
 
 
-class InTasks(Work):
+class InTasks(NativeWork):
     """Tasks read files, compute and write files; the driver puts these in their places."""
 
     def __init__(
@@ -335,12 +335,12 @@ class InTasks(Work):
 
         self._delivery.deliver_files(batch_id, self.query.name, write)
 
-    def _done(self, batch: Any) -> Done:
+    def _done(self, batch: Any) -> BatchCounts:
         read, bad, late, made = self._told.pop(batch.batchId, (0, 0, 0, 0))
-        return Done(batch.batchId, read, bad, late, made, batch.durationMs["triggerExecution"] / 1000)
+        return BatchCounts(batch.batchId, read, bad, late, made, batch.durationMs["triggerExecution"] / 1000)
 
 
-class InColumns(Work):
+class InColumns(NativeWork):
     """Spark computes everything from its own columns, and writes Parquet files or hands frames to a function."""
 
     def __init__(self, *given: Any) -> None:
@@ -402,8 +402,8 @@ class InColumns(Work):
 
         self._delivery.deliver_files(batch_id, self.query.name, write)
 
-    def _done(self, batch: Any) -> Done:
+    def _done(self, batch: Any) -> BatchCounts:
         observed = batch.observedMetrics.get("read")
         bad = observed["bad"] if observed is not None else 0
         made = self._made.pop(batch.batchId, 0)
-        return Done(batch.batchId, batch.numInputRows, bad, 0, made, batch.durationMs["triggerExecution"] / 1000)
+        return BatchCounts(batch.batchId, batch.numInputRows, bad, 0, made, batch.durationMs["triggerExecution"] / 1000)

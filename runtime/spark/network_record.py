@@ -24,7 +24,7 @@ from planner import operators as op
 from planner.network import compile_definition
 from planner.plan import Plan, QueryPlan, combine
 from runtime.connectors.result_files import write_atomically
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from shedding.insert_drops import compile_all, compile_registered, units_of_query
 
 FORMAT_VERSION = 2
@@ -44,7 +44,7 @@ class Member(BaseModel):
     """The units of time that it loses, if it sheds."""
 
 
-class Record(BaseModel):
+class NetworkRecord(BaseModel):
     """The network of a checkpoint, as the file in it says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Record(BaseModel):
     plan: Plan
 
     @staticmethod
-    def load(folder: Path) -> Record | None:
+    def load(folder: Path) -> NetworkRecord | None:
         """Return what a checkpoint knows; None if it is new."""
         path = folder / _FILE
         try:
@@ -71,7 +71,7 @@ class Record(BaseModel):
             version = json.loads(text)["version"]
             if version != FORMAT_VERSION:
                 raise _unusable(folder, f"it was made by another version of this program (its format is {version})")
-            return Record.model_validate_json(text)
+            return NetworkRecord.model_validate_json(text)
         except (ValueError, KeyError, TypeError, ValidationError):
             raise _unusable(folder, f"its file {_FILE} cannot be read") from None
 
@@ -81,10 +81,10 @@ class Record(BaseModel):
 
 
 @dataclass(frozen=True)
-class Change:
+class NetworkChange:
     """What becomes of a network that gets another set of queries."""
 
-    record: Record
+    record: NetworkRecord
     kept: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -98,14 +98,14 @@ class Change:
         """Tell whether anything changes."""
         return bool(self.added or self.changed or self.dropped)
 
-    def given_up(self, before: Record | None) -> list[str]:
+    def given_up(self, before: NetworkRecord | None) -> list[str]:
         """Return the stores of the network before whose contents nobody can use any more."""
         if before is None:
             return []
         left = {store.id for store in self.record.plan.stores}
         return [store.id for store in before.plan.stores if store.id not in left]
 
-    def notes(self, before: Record | None) -> list[str]:
+    def notes(self, before: NetworkRecord | None) -> list[str]:
         """Return what somebody who asks for the change should know of it, a line each."""
         found = [f"{name} begins anew: it means something else than before" for name in self.changed]
         lost = self.given_up(before)
@@ -117,15 +117,17 @@ class Change:
         ]
 
 
-def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> Change:
+def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[QueryDef], buckets: int) -> NetworkChange:
     """Return the network of some queries, those that it had before with the state that they have."""
     share = catalog.settings.sharing == "on"
     found = {query.name: _meaning(catalog, query, compile_definition(query, share)) for query in queries}
     if before is None:
         plan = combine(compile_all(queries, share))
         members = {name: Member(meaning=meaning, units=units_of_query(plan, name)) for name, meaning in found.items()}
-        stages = Layout(plan, buckets).levels
-        return Change(Record(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found))
+        stages = NetworkLayout(plan, buckets).levels
+        return NetworkChange(
+            NetworkRecord(buckets=buckets, stages=stages, queries=members, plan=plan), added=tuple(found)
+        )
     epoch = before.epochs + 1
     members, plans, squeezed = {}, [], []
     for query in queries:
@@ -137,7 +139,7 @@ def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef]
             continue
         others = [member.units for member in members.values() if member.units is not None]
         compiled, spread = compile_registered(query, share, epoch=epoch, known=others), True
-        if Layout(combine([compiled]), before.buckets).levels > before.stages:
+        if NetworkLayout(combine([compiled]), before.buckets).levels > before.stages:
             compiled = compile_registered(query, share, epoch=epoch, spread=False, known=others)
             spread = False
             squeezed.append(query.name)
@@ -151,7 +153,7 @@ def changed(before: Record | None, catalog: Catalog, queries: Sequence[QueryDef]
             "epochs": epoch if any(member.epoch == epoch for member in members.values()) else before.epochs,
         }
     )
-    return Change(
+    return NetworkChange(
         record,
         kept=tuple(name for name in members if members[name] is before.queries.get(name)),
         added=tuple(name for name in members if name not in before.queries),
@@ -185,7 +187,7 @@ def _meaning(catalog: Catalog, query: QueryDef, compiled: QueryPlan) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def refused(folder: Path, before: Record, change: Change) -> CqlError:
+def refused(folder: Path, before: NetworkRecord, change: NetworkChange) -> CqlError:
     """Return the error that a checkpoint belongs to other queries."""
     differences = [
         f"{words} {', '.join(names)}"
@@ -216,7 +218,7 @@ def _unusable(folder: Path, why: str) -> CqlError:
     )
 
 
-def feeds_of(record: Record) -> dict[str, list[op.Source]]:
+def feeds_of(record: NetworkRecord) -> dict[str, list[op.Source]]:
     """Return the sources of a network by what feeds them."""
     found: dict[str, list[op.Source]] = {}
     for each in record.plan.sources:

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import Row
 
 from runtime.connectors.result_files import write_atomically
-from runtime.network.lateness import Span, overtaken
+from runtime.network.lateness import PlaceSpan, overtaken
 from runtime.spark.task_properties import tell_order
 
 
@@ -81,6 +81,6 @@ class _Order:
     newest: int | None = None
 
 
-def _spans(said: Sequence[Row]) -> list[Span]:
+def _spans(said: Sequence[Row]) -> list[PlaceSpan]:
     """The spans of all places, in the order of the source."""
-    return sorted((Span(*span) for each in said for span in json.loads(each.spans)), key=lambda span: span.place)
+    return sorted((PlaceSpan(*span) for each in said for span in json.loads(each.spans)), key=lambda span: span.place)

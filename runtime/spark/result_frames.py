@@ -16,11 +16,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cql.catalog import External, QueryDef
 from cql.errors import Code, fail
-from runtime.connectors.keeping import Kept
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.options import WRITES, Options
 from runtime.connectors.result_files import parquet_schema, writing
 from runtime.connectors.results import Result
-from runtime.spark.delivery import FolderSink, Progress
+from runtime.spark.delivery import FolderSink, SinkProgress
 from runtime.spark.native import folder_name
 from runtime.spark.sources import spark_path
 
@@ -37,11 +37,11 @@ class Handing:
         with writing(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
 
-    def connect(self, kept: Kept) -> None:
+    def connect(self, kept: KeptResults) -> None:
         """Write all changes of a query, those that it has had and those that it will have; raises if some are gone."""
         options = Options(External(format="parquet", options={"path": str(self._folder)}), WRITES, "write")
         sink = FolderSink(self._result, options)
-        sink.resume(Progress(sink.name))
+        sink.resume(SinkProgress(sink.name))
         if not kept.pass_on(sink.put):
             raise fail(
                 Code.FORGOTTEN,

@@ -27,11 +27,12 @@ from cql.errors import Code, fail
 from cql.query import MOST_KEPT
 from cql.service import service_level
 from planner.network import compile_definition
-from runtime.connectors import Rows
-from runtime.connectors.keeping import Kept
+from runtime.connectors import SourceRows
+from runtime.connectors.keeping import KeptResults
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.engine.statistics import Figures
+from runtime.network.counters import Counters
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
@@ -40,8 +41,7 @@ from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Targe
 from runtime.spark.inbox import Inbox
 from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
-from runtime.spark.network_record import Change, Record, changed, refused, source_name
-from runtime.spark.progress import Counters
+from runtime.spark.network_record import NetworkChange, NetworkRecord, changed, refused, source_name
 from runtime.spark.run_spec import Definitions, check_sources
 from runtime.spark.session import buckets_of, network_session
 from runtime.user_errors import NOWHERE, Places
@@ -69,7 +69,7 @@ class NextNetwork:
     """What a run is to go on with: all definitions, and the parts that change."""
 
     definitions: Definitions
-    parts: Mapping[str, tuple[Change, Definitions]]
+    parts: Mapping[str, tuple[NetworkChange, Definitions]]
     notes: Sequence[str]
     """What somebody who asks for the change should know before it happens."""
 
@@ -96,7 +96,7 @@ class SparkRun:
         out: TextIO | None = None,
         checkpoint: Path | None = None,
         frames: Mapping[str, DataFrame] | None = None,
-        data: Mapping[str, Sequence[Rows]] | None = None,
+        data: Mapping[str, Sequence[SourceRows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
         live: bool = False,
         adopt: bool = False,
@@ -133,9 +133,9 @@ class SparkRun:
 
     # Building
 
-    def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[Change, Definitions]]:
+    def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[NetworkChange, Definitions]]:
         """Return what each part becomes, with its definitions; nothing has changed yet."""
-        planned: dict[str, tuple[Change, Definitions]] = {}
+        planned: dict[str, tuple[NetworkChange, Definitions]] = {}
         for part, queries in self._divided(definitions).items():
             before = self._record(part)
             change = changed(before, definitions.catalog, queries, buckets_of(self._user_session))
@@ -171,11 +171,11 @@ class SparkRun:
             return None
         return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
 
-    def _notes(self, planned: Mapping[str, tuple[Change, Definitions]]) -> list[str]:
+    def _notes(self, planned: Mapping[str, tuple[NetworkChange, Definitions]]) -> list[str]:
         """Return what is to be said of changes before they happen."""
         return [line for part, (change, _) in planned.items() for line in change.notes(self._record(part))]
 
-    def _inboxes(self, definitions: Definitions, record: Record) -> dict[str, Inbox]:
+    def _inboxes(self, definitions: Definitions, record: NetworkRecord) -> dict[str, Inbox]:
         """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
         found: dict[str, Inbox] = {}
         for source in record.plan.sources:
@@ -188,8 +188,8 @@ class SparkRun:
                 found[key].put(definitions.data.get(key, ()))
         return found
 
-    def _record(self, part: str) -> Record | None:
-        return Record.load(self._root / part)
+    def _record(self, part: str) -> NetworkRecord | None:
+        return NetworkRecord.load(self._root / part)
 
     def _open(self, part: str) -> None:
         """Open the sinks of a part's queries."""
@@ -285,7 +285,7 @@ class SparkRun:
         queries: Iterable[QueryDef],
         *,
         frames: Mapping[str, DataFrame] | None = None,
-        data: Mapping[str, Sequence[Rows]] | None = None,
+        data: Mapping[str, Sequence[SourceRows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
     ) -> NextNetwork:
         """Return what the network becomes with another set of queries; raises if that cannot be run.
@@ -327,7 +327,7 @@ class SparkRun:
                 self._start(part)
 
     @on_checkpoint
-    def push(self, table: str, rows: Rows) -> None:
+    def push(self, table: str, rows: SourceRows) -> None:
         """Take rows of a table that has no source, and process them."""
         known = self._definitions.table(table)
         jobs = self._reading(table)
@@ -426,7 +426,7 @@ class SparkRun:
             self._watch.note(counts)
 
     @property
-    def results(self) -> dict[str, Kept]:
+    def results(self) -> dict[str, KeptResults]:
         """The results that are kept in memory, by query."""
         return {name: kept for delivery in self._deliveries.values() for name, kept in delivery.results.items()}
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
 from planner import operators as op
-from runtime.connectors import Rows
+from runtime.connectors import SourceRows
 from runtime.spark.delivery import FrameCallback
 from runtime.spark.frames import reads_files, with_named_sources
 from runtime.spark.inbox import Inbox
@@ -36,7 +36,7 @@ class Definitions:
     catalog: Catalog
     queries: Sequence[QueryDef]
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
-    data: Mapping[str, Sequence[Rows]] = field(default_factory=dict)
+    data: Mapping[str, Sequence[SourceRows]] = field(default_factory=dict)
     inboxes: Mapping[str, Inbox] = field(default_factory=dict)
     callbacks: Mapping[str, FrameCallback] = field(default_factory=dict)
     places: Places = field(default_factory=lambda: NOWHERE)

@@ -25,7 +25,7 @@ from planner.plan import Plan
 from runtime.connectors.result_files import sync, writing
 from runtime.engine.statistics import Figures
 from runtime.network.schedules import DecidedSchedules
-from runtime.reports.losses import Loss, Pairs, losses_of
+from runtime.reports.losses import Loss, PairCounts, losses_of
 from runtime.reports.progress import Progress
 from runtime.spark.backlog import Expectation
 from runtime.spark.run_spec import Definitions
@@ -34,7 +34,7 @@ from shedding.budgets import Budgets, Demand
 from shedding.control import Bound, Controller, Load, Observed, Share
 from shedding.insert_drops import choices_of_query, units_of_query
 from shedding.join_deciders import Choices, Skipping
-from shedding.join_forecast import Front, Looks
+from shedding.join_forecast import FrontDrop, Looks
 from shedding.schedule import most_lost
 
 KEPT_FILES = 20
@@ -110,9 +110,9 @@ class Shedder:
         self._busy = _busy(figures)
         """How many seconds operators have worked up to now."""
         self._last: Progress | None = None
-        drops = [o for o in plan.operators if isinstance(o, op.Drop)]
+        drops = [o for o in plan.operators if isinstance(o, op.SourceDrop)]
         self._fronts = {
-            join.schedule: Front(drop.id, drop.units.schedule, max(join.windows))
+            join.schedule: FrontDrop(drop.id, drop.units.schedule, max(join.windows))
             for drop in drops
             if not drop.goes_by_instants
             for join in self._joins
@@ -226,7 +226,7 @@ class Shedder:
         progress: Progress,
         dropped: Mapping[str, Sequence[int]],
         firsts: int | None,
-        pairs: Mapping[str, Pairs],
+        pairs: Mapping[str, PairCounts],
     ) -> list[Loss]:
         """Return what the queries have lost."""
         spans = {
@@ -379,7 +379,7 @@ class Shedder:
             found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
 
-    def _seconds_at_once(self, drop: op.Drop) -> float:
+    def _seconds_at_once(self, drop: op.SourceDrop) -> float:
         """Return of how many seconds all rows are passed if any units are kept."""
         granule = self._schedules.all[drop.units.schedule].granule
         return ((granule - 1) * drop.units.length + drop.reach) / self._second

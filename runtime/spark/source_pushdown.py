@@ -19,7 +19,7 @@ from cql.errors import Code, fail
 from cql.settings import OnBadRow
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Ints, Mask, take
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.spark.columns import lowered, lowered_predicate
 from runtime.spark.sources import BAD, INSTANT, PLACE, SIGN, place_runs
 
@@ -74,7 +74,7 @@ class PrefixReader:
 
 
 def prefixed(
-    layout: Layout, feed: str, native: DataFrame, on_bad_row: OnBadRow
+    layout: NetworkLayout, feed: str, native: DataFrame, on_bad_row: OnBadRow
 ) -> tuple[DataFrame, PrefixReader] | None:
     """Return a table's rows as the operators above it see them; None if only the engine can compute one of these.
 
@@ -120,7 +120,7 @@ def steps_of(operators: Iterable[op.Operator]) -> tuple[Column, list[Column]] | 
                 columns = [column for column in made if column is not None]
                 if len(columns) < len(made):
                     return None
-            case op.Drop() if operator.goes_by_instants:
+            case op.SourceDrop() if operator.goes_by_instants:
                 continue
             case _:
                 return None

@@ -36,9 +36,9 @@ from cql.settings import OnBadRow
 from cql.source import Span
 from cql.types import DataType, Kind
 from runtime.columns.batch import BEGINNING, FOREVER, Columns, Ints
-from runtime.connectors import FileSource, Rows
+from runtime.connectors import FileSource, SourceRows
 from runtime.connectors.file_log import FileLog, SourceFile
-from runtime.connectors.intake import Chunk, Intake, Layout, Malformed, ahead_text, layout_of
+from runtime.connectors.intake import FileChunk, Intake, Malformed, RowLayout, ahead_text, layout_of
 from runtime.connectors.options import READS
 from runtime.connectors.parquet_files import converted, fits
 from runtime.connectors.paths import Place, is_remote
@@ -66,20 +66,20 @@ _CORRUPT = "_corrupt_record"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """Good rows in the order of their source; parts of one place come one after the other, and places are in order.
 
     `is_ordered` says that the places of the whole source are in order, from one micro-batch to the next as well.
     """
 
-    rows: Rows
+    rows: SourceRows
     place: str = ""
     skipped: int = 0
     """How many bad rows were left out since the part before."""
     is_ordered: bool = False
 
 
-def on_time(part: Part, judge: Lateness) -> tuple[Rows, int]:
+def on_time(part: SourcePart, judge: Lateness) -> tuple[SourceRows, int]:
     """Return the rows of a part that are not late, and how many are; those of a source without order all stay."""
     rows = part.rows
     if not part.is_ordered:
@@ -92,7 +92,7 @@ def on_time(part: Part, judge: Lateness) -> tuple[Rows, int]:
 class PartReader(Protocol):
     """What makes rows of the batches of a frame; it is sent to the tasks."""
 
-    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[SourcePart]:
         """Yield the rows of some batches; called in a task, with the batches of one partition.
 
         `newest` is the latest instant before them, as far as rows may not be too far ahead of that.
@@ -198,7 +198,7 @@ def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") 
     return SourceFrame(table, chosen, reader, native)
 
 
-def goes_by_order(layout: Layout) -> bool:
+def goes_by_order(layout: RowLayout) -> bool:
     """Tell whether it depends on the rows before it whether a row of a table is good."""
     return layout.ahead is not None and layout.time is TimeDomain.INTEGER
 
@@ -221,28 +221,28 @@ class FileReader:
 
     source: FileSource
 
-    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[SourcePart]:
         """Yield the rows of the files that some batches name the tickets of."""
         names = (name for batch in batches for name in batch.column(0).to_pylist())
         for file in sorted(map(read_ticket, names), key=lambda file: file.number):
             newest = yield from self.parts_of(file, newest)
 
-    def parts_of(self, file: SourceFile, newest: int | None = None) -> Generator[Part, None, int | None]:
+    def parts_of(self, file: SourceFile, newest: int | None = None) -> Generator[SourcePart, None, int | None]:
         """Yield the rows of a file, and at its end what was left out after them; at least one part."""
         place = f"{file.number:012}"
         rows = self.source.rows([] if file.is_withdrawn else [file], newest)
         skipped = 0
         for some in rows:
-            yield Part(some, place, rows.skipped - skipped, is_ordered=True)
+            yield SourcePart(some, place, rows.skipped - skipped, is_ordered=True)
             skipped = rows.skipped
-        yield Part(_no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
+        yield SourcePart(_no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
         return rows.newest
 
 
-def _no_rows(table: Table) -> Rows:
+def _no_rows(table: Table) -> SourceRows:
     intake = Intake(layout_of(table), "fail")
     none = [pa.nulls(0, to_arrow_type(spark_type(column.type))) for column in intake.layout.fields]
-    return intake.take(Chunk("", "row", none, {}, lambda: np.empty(0, np.int64), lambda _, __: ""))
+    return intake.take(FileChunk("", "row", none, {}, lambda: np.empty(0, np.int64), lambda _, __: ""))
 
 
 def is_read_by_engine(source: External) -> bool:
@@ -296,7 +296,7 @@ def spark_path(path: str, streaming: bool) -> str:
     return f"file:{pattern}"
 
 
-def _declared_schema(layout: Layout, with_corrupt: bool) -> s.StructType:
+def _declared_schema(layout: RowLayout, with_corrupt: bool) -> s.StructType:
     fields = [s.StructField(column.name, spark_type(column.type)) for column in layout.fields]
     return s.StructType([*fields, s.StructField(_CORRUPT, s.StringType())] if with_corrupt else fields)
 
@@ -340,10 +340,10 @@ def _is_convertible(found: s.DataType, declared: DataType) -> bool:
 class ColumnReader:
     """Makes rows of columns that Spark has read: `f0`, `f1`, .. in the order of the layout, and the place."""
 
-    layout: Layout
+    layout: RowLayout
     on_bad_row: OnBadRow
 
-    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[Part]:
+    def parts(self, batches: Iterable[pa.RecordBatch], newest: int | None = None) -> Iterator[SourcePart]:
         """Yield the rows of some batches, those of each place apart."""
         intake = Intake(self.layout, self.on_bad_row, newest)
         place, seen = "", 0
@@ -353,10 +353,10 @@ class ColumnReader:
                 seen = seen if here == place else 0
                 place, before = here, intake.skipped
                 rows = intake.take(self._chunk(run, place, seen))
-                yield Part(rows, place, intake.skipped - before)
+                yield SourcePart(rows, place, intake.skipped - before)
                 seen += len(run)
 
-    def _chunk(self, run: pa.RecordBatch, place: str, seen: int) -> Chunk:
+    def _chunk(self, run: pa.RecordBatch, place: str, seen: int) -> FileChunk:
         numbers = np.arange(seen + 1, seen + len(run) + 1, dtype=np.int64)
         malformed: list[Malformed] = []
         if _CORRUPT in run.schema.names:
@@ -371,7 +371,7 @@ class ColumnReader:
             return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
         now = run.column(NOW)[0].as_py() if NOW in run.schema.names and len(run) else None
-        return Chunk(file, "row", [array for array, _ in values], bad, lambda: numbers, raw, malformed, now)
+        return FileChunk(file, "row", [array for array, _ in values], bad, lambda: numbers, raw, malformed, now)
 
 
 def place_runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -403,7 +403,7 @@ def _values(array: pa.Array, data_type: DataType) -> Converted:
 # Spark's own columns
 
 
-def _native(frame: DataFrame, table: Table, layout: Layout, fields: list[s.StructField]) -> DataFrame | None:
+def _native(frame: DataFrame, table: Table, layout: RowLayout, fields: list[s.StructField]) -> DataFrame | None:
     """Return the typed columns of a frame, or None if a value could be none of its type."""
     if goes_by_order(layout):
         return None
@@ -479,7 +479,7 @@ def _as_columns(reader: PartReader, table: Table) -> Callable[[Iterable[pa.Recor
     return columns
 
 
-def _typed(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _typed(part: SourcePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     n = len(part.rows)
     signs = [pa.array(part.rows.signs, pa.int32())] if part.rows.signs is not None else []
     place = pa.repeat(part.place, n)

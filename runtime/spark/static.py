@@ -28,7 +28,7 @@ from runtime.user_errors import placed
 
 
 @dataclass(frozen=True)
-class Contents:
+class StaticContents:
     """What static relations hold: packed rows by source and version."""
 
     packed: dict[str, dict[int, bytes]]
@@ -51,7 +51,7 @@ class StaticTables:
 
     def contents(
         self, spark: SparkSession, sources: Iterable[op.Source], definitions: Definitions, told: Mapping[str, int]
-    ) -> Contents:
+    ) -> StaticContents:
         """Return what the static relations among some sources hold; those that are new or stale are read.
 
         `told` has the versions that places have been told of, or have begun with.
@@ -74,7 +74,7 @@ class StaticTables:
             if told.get(key, newest) < newest:
                 news[key] = newest
             packed[source.id] = {version: kept[version].read_bytes() for version in sorted(kept)[-2:]}
-        return Contents(packed, dict(self.versions), news)
+        return StaticContents(packed, dict(self.versions), news)
 
     def _kept(self, key: str) -> dict[int, Path]:
         names = self._folder.glob("*.arrow") if self._folder.exists() else ()

@@ -37,7 +37,7 @@ Name = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Done:
+class WorkerResult:
     """What a worker made of the pieces of a micro-batch: pieces for others, and how its state has changed."""
 
     sent: list[Piece]
@@ -55,7 +55,7 @@ class Home:
         self._key = uuid.uuid4().hex
         self._address: str | None = None
 
-    def run(self, name: Name, worker: Worker, pieces: Sequence[Piece]) -> Done:
+    def run(self, name: Name, worker: Worker, pieces: Sequence[Piece]) -> WorkerResult:
         """Let a worker process a micro-batch, and keep it for the next."""
         sent = worker.process(pieces)
         delta = save_worker(worker)
@@ -66,15 +66,15 @@ class Home:
             self._kept[name] = (mark, worker)
         position = {**delta.meta, "mark": mark, "home": self._open(), "key": self._key}
         put = {chunk: batch_bytes(rows) for chunk, rows in delta.put.items()}
-        return Done(sent, put, sorted(delta.drop - delta.put.keys()), position)
+        return WorkerResult(sent, put, sorted(delta.drop - delta.put.keys()), position)
 
-    def run_kept(self, name: Name, mark: str, pieces: Sequence[Piece]) -> Done | None:
+    def run_kept(self, name: Name, mark: str, pieces: Sequence[Piece]) -> WorkerResult | None:
         """Let a worker that is kept here process a micro-batch; None if it is not, or not as it was saved."""
         with self._lock:
             found = self._kept.pop(name, None)
         return None if found is None or found[0] != mark else self.run(name, found[1], pieces)
 
-    def run_anywhere(self, name: Name, position: dict[str, Any], pieces: Sequence[Piece]) -> Done | None:
+    def run_anywhere(self, name: Name, position: dict[str, Any], pieces: Sequence[Piece]) -> WorkerResult | None:
         """Let a bucket process a micro-batch where its worker is; None if there is no such place."""
         mark, address, key = position["mark"], position["home"], position["key"]
         if key == self._key or address is None:
@@ -83,7 +83,7 @@ class Home:
             return None
         with suppress(OSError, EOFError), Client(address, "AF_UNIX", authkey=key.encode()) as connection:
             _send_pieces(connection, name, mark, pieces)
-            found: Done | None = connection.recv()
+            found: WorkerResult | None = connection.recv()
             return found
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.user_errors import Places
 
 Made = TypeVar("Made")
@@ -18,7 +18,7 @@ class Task:
     """A network as its tasks see it."""
 
     network: str
-    layout: Layout
+    layout: NetworkLayout
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""

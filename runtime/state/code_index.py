@@ -29,7 +29,7 @@ NOTHING: tuple[Ints, Ints, int] = (np.empty(0, np.int64), np.empty(0, np.int64),
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _EntryRun:
     """Sorted entries: codes cut to all but the last `bits`, which hold positions from an origin on."""
 
     entries: Codes
@@ -50,7 +50,7 @@ class _Run:
         return (entries & np.uint64((1 << self.bits) - 1)).astype(np.int64) + self.origin
 
 
-def _run(codes: Codes, positions: Ints, cut_bits: int) -> _Run:
+def _run(codes: Codes, positions: Ints, cut_bits: int) -> _EntryRun:
     """Make a run of codes, of which so many last bits are not theirs any more."""
     origin = int(positions.min())
     bits = max(int(positions.max() - origin).bit_length(), cut_bits)
@@ -59,20 +59,20 @@ def _run(codes: Codes, positions: Ints, cut_bits: int) -> _Run:
     return _with_directory(entries, origin, bits)
 
 
-def _with_directory(entries: Codes, origin: int, bits: int) -> _Run:
+def _with_directory(entries: Codes, origin: int, bits: int) -> _EntryRun:
     prefix_bits = max(len(entries).bit_length() - 2, 1)
     shift = 64 - prefix_bits
     counts = np.bincount((entries >> np.uint64(shift)).view(np.int64), minlength=1 << prefix_bits)
     directory = np.zeros((1 << prefix_bits) + 1, np.int32)
     np.cumsum(counts, out=directory[1:])
-    return _Run(entries, origin, bits, directory, shift)
+    return _EntryRun(entries, origin, bits, directory, shift)
 
 
 class CodeRuns:
     """Positions by code."""
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_EntryRun] = []
 
     def __len__(self) -> int:
         return sum(len(run.entries) for run in self._runs)
@@ -157,7 +157,7 @@ def _by_code(codes: Codes) -> Ints:
     return (packed & np.uint64((1 << int(shift)) - 1)).astype(np.int64)
 
 
-def _pairs(runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _pairs(runs: list[_EntryRun], codes: Codes, stretches: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     """Return which code each entry of some stretches has, and its position, without those that have another one."""
     owners, positions = [], []
     for run, stretch in zip(runs, stretches, strict=True):
@@ -170,7 +170,7 @@ def _pairs(runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]]) -
 
 
 def _in_pieces(
-    runs: list[_Run], codes: Codes, stretches: list[tuple[Ints, Ints]], most: int
+    runs: list[_EntryRun], codes: Codes, stretches: list[tuple[Ints, Ints]], most: int
 ) -> Iterator[tuple[Ints, Ints, int]]:
     for begin, end in pieces(np.sum([count for _, count in stretches], axis=0), most):
         part = [(first[begin:end], count[begin:end]) for first, count in stretches]
@@ -200,7 +200,7 @@ def pieces(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
+def _stretches(run: _EntryRun, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
     """Return where in a run the entries begin that may have each code, and how many there are."""
     prefix = (codes >> np.uint64(run.prefix_shift)).view(np.int64)
     first = run.directory[prefix].astype(np.int64)
@@ -213,7 +213,7 @@ def _stretches(run: _Run, codes: Codes, bounds: tuple[Ints, Ints] | None) -> tup
     return first, np.maximum(last - first, 0)
 
 
-def _entry_place(run: _Run, codes: Codes, positions: Ints | int | None) -> Ints:
+def _entry_place(run: _EntryRun, codes: Codes, positions: Ints | int | None) -> Ints:
     """Return where the entries of some codes with positions from some on begin; None stands for their end."""
     most = (1 << run.bits) - 1
     offset = most if positions is None else np.clip(positions - run.origin, 0, most)

@@ -32,7 +32,7 @@ _NARROW = (pa.int8(), pa.int16(), pa.int32())
 
 
 @dataclass(slots=True)
-class _Run:
+class _ChangeRun:
     """Rows sorted by instant, of which the first `done` have been taken; columns may be narrower than `types`."""
 
     name: int
@@ -74,7 +74,7 @@ class Agenda:
         self._again = again
         self._most = 2 * LONG
         """From how many rows on all of them are combined."""
-        self._runs: list[_Run] = []
+        self._runs: list[_ChangeRun] = []
         self._inbox: list[tuple[Ints, Columns]] = []
         self._next_name = self._written = 0
         self._dropped: set[str] = set()
@@ -202,16 +202,18 @@ class Agenda:
             instants = np.asarray(chunks[name].column(0))
             names, columns = chunks[name].schema.names[1:], tuple(chunks[name].columns[1:])
             types = tuple(_WIDE if n.startswith("n") else c.type for n, c in zip(names, columns, strict=True))
-            self._runs.append(_Run(int(name), instants, columns, types, int(np.searchsorted(instants, taken_until))))
+            self._runs.append(
+                _ChangeRun(int(name), instants, columns, types, int(np.searchsorted(instants, taken_until)))
+            )
         self._next_name = self._written = max(map(int, chunks), default=-1) + 1
         self._drop([run for run in self._runs if not len(run)])
 
     def _add(self, instants: Ints, columns: Columns) -> None:
         types = tuple(column.type for column in columns)
-        self._runs.append(_Run(self._next_name, instants, tuple(narrowed(column) for column in columns), types))
+        self._runs.append(_ChangeRun(self._next_name, instants, tuple(narrowed(column) for column in columns), types))
         self._next_name += 1
 
-    def _drop(self, runs: Sequence[_Run]) -> None:
+    def _drop(self, runs: Sequence[_ChangeRun]) -> None:
         for run in runs:
             self._runs.remove(run)
             if run.name < self._written:
@@ -242,11 +244,11 @@ class Agenda:
         self._most = 2 * len(instants) + LONG if self._again or 4 * len(instants) < 3 * before else NEVER
 
 
-def _together(runs: Sequence[_Run]) -> tuple[Ints, Columns]:
+def _together(runs: Sequence[_ChangeRun]) -> tuple[Ints, Columns]:
     return np.concatenate([run.instants[run.done :] for run in runs]), concat_columns([run.rows() for run in runs])
 
 
-def _chunk(run: _Run) -> pa.RecordBatch:
+def _chunk(run: _ChangeRun) -> pa.RecordBatch:
     """Return the rows of a run that are to come; names of columns that were made narrower begin with n."""
     pairs = zip(run.columns, run.types, strict=True)
     names = [f"{'c' if column.type == each else 'n'}{at}" for at, (column, each) in enumerate(pairs)]

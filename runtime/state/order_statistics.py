@@ -14,7 +14,7 @@ import numpy.typing as npt
 from runtime.columns.batch import FOREVER, Ints
 from runtime.columns.row_codes import changes
 from runtime.columns.sort_codes import distinct_from_previous, order_of
-from runtime.state.sorted_runs import Front
+from runtime.state.sorted_runs import FrontRows
 
 
 class Ordinals:
@@ -81,7 +81,7 @@ class Timeline:
     position before it those up to `previous`.
     """
 
-    def __init__(self, front: Front, until: int) -> None:
+    def __init__(self, front: FrontRows, until: int) -> None:
         ending = np.flatnonzero(front.end < until)
         group = np.concatenate([front.group, front.group[ending]])
         timed = np.concatenate([~front.kept, np.ones(len(ending), np.bool_)])

@@ -42,7 +42,7 @@ _FEWEST_IN_A_STEP = 8192
 _SAMPLE = 16
 
 
-class Rows(NamedTuple):
+class CodedRows(NamedTuple):
     """Rows of codes, those of the group first, with lifetimes and weights."""
 
     codes: tuple[Code, ...]
@@ -50,13 +50,13 @@ class Rows(NamedTuple):
     end: Ints
     weight: Ints
 
-    def take(self, positions: Ints) -> Rows:
+    def take(self, positions: Ints) -> CodedRows:
         """Return some of the rows."""
         codes = tuple(take_code(code, positions) for code in self.codes)
-        return Rows(codes, self.start[positions], self.end[positions], self.weight[positions])
+        return CodedRows(codes, self.start[positions], self.end[positions], self.weight[positions])
 
 
-class Front(NamedTuple):
+class FrontRows(NamedTuple):
     """The rows that decide what is first in some groups, which are numbered.
 
     `rank` numbers the keys of a group in their order, `codes` are those of the keys. A row with `kept` was there
@@ -73,7 +73,7 @@ class Front(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class SortedRun:
     """Rows sorted by group, key and, the latest first, end; and where in it the groups are.
 
     `live` are the weights without those of rows that cancel each other, also in other runs; rows of a group before
@@ -81,7 +81,7 @@ class Run:
     before; None if all do.
     """
 
-    rows: Rows
+    rows: CodedRows
     live: Ints
     group_start: Ints
     groups: tuple[Code, ...]
@@ -127,7 +127,7 @@ class Run:
 class _Look(NamedTuple):
     """A stretch of a run at the front of each of some groups, and which of these are cut short by it."""
 
-    run: Run
+    run: SortedRun
     place: Ints
     first: Ints
     is_cut: Mask
@@ -135,7 +135,7 @@ class _Look(NamedTuple):
     position: Ints
 
 
-class _Seen(NamedTuple):
+class _ScannedRows(NamedTuple):
     """Rows that were looked at, sorted by owner, key and end, `order` being where they were before and `codes` are.
 
     `key` numbers the keys, and each begins where `begins` says. Of keys from an owner's `horizon` on there may be
@@ -167,7 +167,7 @@ class SortedRuns:
         self._backwards = tuple(backwards)
         self._limit = limit
         self._prunes = prunes
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
         self._agenda = Agenda()
         self._chunks = Chunks()
         self._clock = Chunks()
@@ -184,7 +184,7 @@ class SortedRuns:
 
     # A step in time: arrivals, what is first, and what stays
 
-    def steps(self, rows: Rows, until: int) -> Iterator[tuple[Rows, int]]:
+    def steps(self, rows: CodedRows, until: int) -> Iterator[tuple[CodedRows, int]]:
         """Yield the rows that arrive and a heartbeat, for one or several steps to the given heartbeat.
 
         In a step that is longer than most rows live nothing lasts, and all rows decide what is first. Steps in which
@@ -198,7 +198,7 @@ class SortedRuns:
         for at, cut in enumerate([*cuts.tolist(), until]):
             yield rows.take(np.flatnonzero(step == at)), cut
 
-    def _cuts(self, rows: Rows, until: int) -> Ints:
+    def _cuts(self, rows: CodedRows, until: int) -> Ints:
         """Return the heartbeats between the steps, sorted."""
         sample = np.arange(0, len(rows.start), _SAMPLE)
         start, end = rows.start[sample], rows.end[sample]
@@ -217,7 +217,7 @@ class SortedRuns:
         cuts = np.unique(start[np.arange(1, steps) * len(start) // max(steps, 1)])
         return cuts[cuts > max(self.since, int(start[0]))]
 
-    def arrive(self, rows: Rows, until: int) -> Run:
+    def arrive(self, rows: CodedRows, until: int) -> SortedRun:
         """Return, sorted, the rows that start before a heartbeat; the others wait for theirs."""
         coming = rows.start >= until
         if coming.any():
@@ -227,10 +227,10 @@ class SortedRuns:
         due = self._agenda.take(until)
         if due is not None:
             start, (*codes, end, weight) = due
-            rows = _concat([rows, Rows(_codes(codes), start, np.asarray(end), np.asarray(weight))])
+            rows = _concat([rows, CodedRows(_codes(codes), start, np.asarray(end), np.asarray(weight))])
         return self._sorted(rows, rows.weight)
 
-    def touched(self, arrivals: Run, until: int) -> tuple[Code, ...]:
+    def touched(self, arrivals: SortedRun, until: int) -> tuple[Code, ...]:
         """Return the groups of which rows start or end before a heartbeat, sorted."""
         codes = concat_codes([arrivals.groups, *(run.take_ending(until) for run in self._runs)])
         numbers = comparable(codes, self._backwards[: self._width])
@@ -238,13 +238,13 @@ class SortedRuns:
         firsts = order[distinct_from_previous([number[order] for number in numbers])]
         return tuple(take_code(code, firsts) for code in codes)
 
-    def front(self, groups: Sequence[Code], arrivals: Run, until: int) -> Front:
+    def front(self, groups: Sequence[Code], arrivals: SortedRun, until: int) -> FrontRows:
         """Return the rows that decide what is first in some groups from the last heartbeat to the next."""
         runs = [*self._runs, arrivals]
         places = [run.find(groups) for run in runs]
         unknown = np.arange(len(groups[0]))
         most = self._limit + _FIRST_LOOK
-        parts: list[Front] = []
+        parts: list[FrontRows] = []
         while len(unknown) or not parts:
             looks = [_look(run, place[unknown], most) for run, place in zip(runs, places, strict=True)]
             seen = self._see(looks, len(unknown), arrivals)
@@ -255,7 +255,7 @@ class SortedRuns:
             most *= _LOOK_GROWTH
         return _concat_fronts(parts)
 
-    def keep(self, arrivals: Run, until: int) -> None:
+    def keep(self, arrivals: SortedRun, until: int) -> None:
         """Keep what is still there just before a heartbeat, which from now on is the last one."""
         if until > self.since:
             self.since = until
@@ -270,7 +270,7 @@ class SortedRuns:
             self._merge(list(self._runs))
             self._passed = 0
 
-    def _see(self, looks: list[_Look], count: int, arrivals: Run) -> _Seen:
+    def _see(self, looks: list[_Look], count: int, arrivals: SortedRun) -> _ScannedRows:
         """Return the rows that were looked at, sorted."""
         owner = np.concatenate([look.owner for look in looks])
         codes = concat_codes(
@@ -287,7 +287,7 @@ class SortedRuns:
         np.minimum.at(horizon, owner[cut], key[cut])
         weight = np.concatenate([look.run.live[look.position] for look in looks])[order]
         kept = np.repeat([look.run is not arrivals for look in looks], [len(look.owner) for look in looks])[order]
-        return _Seen(
+        return _ScannedRows(
             order,
             owner,
             begins,
@@ -300,7 +300,7 @@ class SortedRuns:
             horizon,
         )
 
-    def _forget(self, looks: list[_Look], seen: _Seen) -> None:
+    def _forget(self, looks: list[_Look], seen: _ScannedRows) -> None:
         """Note which of the rows seen have cancelled each other or expired, and where the groups begin now."""
         is_whole = seen.key < seen.horizon[seen.owner]
         gone = np.empty(len(seen.owner), np.bool_)
@@ -316,7 +316,7 @@ class SortedRuns:
             look.run.head[look.place[there]] = head[there]
             self._passed += len(is_live) - int(np.count_nonzero(is_live))
 
-    def _decide(self, seen: _Seen, count: int, until: int) -> tuple[Front, Mask]:
+    def _decide(self, seen: _ScannedRows, count: int, until: int) -> tuple[FrontRows, Mask]:
         """Return the deciding rows of those groups of which enough was seen, and which groups these are."""
         key_owner = seen.owner[seen.begins]
         first_key = np.searchsorted(key_owner, np.arange(count))
@@ -328,7 +328,7 @@ class SortedRuns:
         bound = np.where(is_enough, bound, last_key)
         deciding = np.flatnonzero(known[seen.owner] & (seen.key <= bound[seen.owner]) & (seen.weight != 0))
         group = seen.owner[deciding]
-        part = Front(
+        part = FrontRows(
             group,
             seen.key[deciding] - first_key[group],
             tuple(take_code(code, seen.order[deciding]) for code in seen.codes),
@@ -341,7 +341,7 @@ class SortedRuns:
 
     # Runs
 
-    def _sorted(self, rows: Rows, live: Ints) -> Run:
+    def _sorted(self, rows: CodedRows, live: Ints) -> SortedRun:
         numbers = comparable(rows.codes, self._backwards)
         order = order_of([*numbers, ~rows.end])
         numbers = [number[order] for number in numbers]
@@ -350,11 +350,13 @@ class SortedRuns:
         run.begins = distinct_from_previous([*numbers, rows.end])
         return run
 
-    def _run(self, rows: Rows, live: Ints, group_begins: Mask) -> Run:
+    def _run(self, rows: CodedRows, live: Ints, group_begins: Mask) -> SortedRun:
         group_start = np.flatnonzero(group_begins)
-        return Run(rows, live, group_start, tuple(take_code(code, group_start) for code in rows.codes[: self._width]))
+        return SortedRun(
+            rows, live, group_start, tuple(take_code(code, group_start) for code in rows.codes[: self._width])
+        )
 
-    def _staying(self, run: Run) -> Run:
+    def _staying(self, run: SortedRun) -> SortedRun:
         """Return the rows of a run that are still there, rows that differ in start and weight only made one."""
         assert run.begins is not None, "of rows that are kept all are different"
         staying = np.flatnonzero(run.rows.end >= self.since)
@@ -371,19 +373,19 @@ class SortedRuns:
         rows = rows._replace(start=rows.end, weight=weight[chosen])
         return self._run(rows, live[chosen], changes(group[chosen]))
 
-    def _append(self, run: Run) -> None:
+    def _append(self, run: SortedRun) -> None:
         if not len(run):
             return
         codes = [*map(_array, run.rows.codes), pa.array(run.rows.end), pa.array(run.rows.weight)]
         run.chunk = self._chunks.append(pa.record_batch(codes, names=[f"c{at}" for at in range(len(codes))]))
         self._runs.append(run)
 
-    def _give_up(self, run: Run) -> None:
+    def _give_up(self, run: SortedRun) -> None:
         self._runs.remove(run)
         if run.chunk is not None:
             self._chunks.drop(run.chunk)
 
-    def _merge(self, runs: list[Run]) -> None:
+    def _merge(self, runs: list[SortedRun]) -> None:
         """Make one run of the last ones."""
         together = self._sorted(_concat([run.rows for run in runs]), np.concatenate([run.live for run in runs]))
         for run in runs:
@@ -416,13 +418,13 @@ class SortedRuns:
         for name, chunk in self._chunks.items():
             *codes, end, weight = _codes(chunk.columns)
             numbers = comparable(codes[: self._width], self._backwards[: self._width])
-            rows = Rows(tuple(codes), end, end, weight)
+            rows = CodedRows(tuple(codes), end, end, weight)
             run = self._run(rows, weight.copy(), distinct_from_previous(numbers))
             run.chunk = name
             self._runs.append(run)
 
 
-def _look(run: Run, place: Ints, most: int) -> _Look:
+def _look(run: SortedRun, place: Ints, most: int) -> _Look:
     """Return up to so many rows of each group, which are given by their places."""
     there = place >= 0
     if not len(run):
@@ -439,7 +441,7 @@ def _is_last(look: _Look) -> Mask:
     return np.logical_and(look.is_cut[look.owner], changes(look.owner[::-1])[::-1])
 
 
-def _cancels(seen: _Seen) -> Mask:
+def _cancels(seen: _ScannedRows) -> Mask:
     """Return for each row whether the weights of the kept rows with its key and end sum up to nothing."""
     starts = np.flatnonzero(seen.begins | changes(seen.end))
     if not len(starts):
@@ -448,7 +450,7 @@ def _cancels(seen: _Seen) -> Mask:
     return np.repeat(is_nothing, np.diff(np.append(starts, len(seen.end))))
 
 
-def _lasting(seen: _Seen, until: int) -> Ints:
+def _lasting(seen: _ScannedRows, until: int) -> Ints:
     """Return how often each key is there at least, at any instant up to a heartbeat; nothing if not all was seen."""
     if not len(seen.key):
         return seen.key
@@ -471,13 +473,13 @@ def _is_dominated(group: Ints, end: Ints, weight: Ints) -> Mask:
     return known & (np.append(-1, longest[:-1]) >= place)
 
 
-def _concat(parts: Sequence[Rows]) -> Rows:
+def _concat(parts: Sequence[CodedRows]) -> CodedRows:
     codes = concat_codes([part.codes for part in parts])
     start, end, weight = (np.concatenate(arrays) for arrays in zip(*(part[1:] for part in parts), strict=True))
-    return Rows(codes, start, end, weight)
+    return CodedRows(codes, start, end, weight)
 
 
-def _concat_fronts(parts: Sequence[Front]) -> Front:
+def _concat_fronts(parts: Sequence[FrontRows]) -> FrontRows:
     if len(parts) == 1:
         return parts[0]
     codes = concat_codes([part.codes for part in parts])
@@ -485,7 +487,7 @@ def _concat_fronts(parts: Sequence[Front]) -> Front:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("group", "rank", "kept", "start", "end", "weight")
     )
-    return Front(group, rank, codes, kept, start, end, weight)
+    return FrontRows(group, rank, codes, kept, start, end, weight)
 
 
 def _array(code: Code) -> pa.Array:

@@ -52,7 +52,7 @@ class LifetimeRule(Protocol):
     def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
         """Return starts and ends."""
 
-    def ended(self, store: Store, part: Part, told: int) -> int:
+    def ended(self, store: Store, part: StoreSegment, told: int) -> int:
         """Return the instant at which the last row of a part ends; FOREVER if that is not known yet."""
 
     def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints] | tuple[None, None]:
@@ -65,7 +65,7 @@ class StoredEnds:
     def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
         return store.start.at(positions), store.end.at(positions)
 
-    def ended(self, store: Store, part: Part, told: int) -> int:
+    def ended(self, store: Store, part: StoreSegment, told: int) -> int:
         return part.latest_end
 
     def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[None, None]:
@@ -81,7 +81,7 @@ class RangeEnds:
     def lifetimes(self, store: Store, positions: Ints, told: int) -> tuple[Ints, Ints]:
         return range_lifetime(self.window, store.start.at(positions))
 
-    def ended(self, store: Store, part: Part, told: int) -> int:
+    def ended(self, store: Store, part: StoreSegment, told: int) -> int:
         return int(self.lifetimes(store, np.array([part.last]), told)[1][0])
 
     def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -102,7 +102,7 @@ class RowsEnds:
         end[known] = store.start.at(positions[known] + self.rows)
         return store.start.at(positions), end
 
-    def ended(self, store: Store, part: Part, told: int) -> int:
+    def ended(self, store: Store, part: StoreSegment, told: int) -> int:
         return int(self.lifetimes(store, np.array([part.last]), told)[1][0])
 
     def bounds(self, store: Store, told: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -112,7 +112,7 @@ class RowsEnds:
 
 
 @dataclass(slots=True)
-class Part:
+class StoreSegment:
     """A stretch of a store: its name, the positions of its first and last row, and when the last of them ends."""
 
     name: int
@@ -130,7 +130,7 @@ class Store:
         self.is_log = is_log
         self.start, self.end, self.weight = GrowingInts(), GrowingInts(), GrowingInts()
         self.base = self.length = 0
-        self._parts: list[Part] = []
+        self._parts: list[StoreSegment] = []
         self._next_name = self._written = 0
         self._dropped: set[str] = set()
         self._stubs: list[Stub] = []
@@ -178,7 +178,7 @@ class Store:
         self.length += count
 
     def _add_part(self, first: int, last: int, columns: Columns, latest_end: int) -> None:
-        self._parts.append(Part(self._next_name, first, last, columns, latest_end))
+        self._parts.append(StoreSegment(self._next_name, first, last, columns, latest_end))
         self._next_name += 1
         self._column_bytes += sum(column.nbytes for column in columns)
 
@@ -268,7 +268,7 @@ class Store:
         if len(self._parts) > MOST_PARTS:
             self._join_parts()
 
-    def _cut_head(self, head: Part) -> None:
+    def _cut_head(self, head: StoreSegment) -> None:
         """Give back the memory of rows at the beginning of a log when they are a good part of its first stretch."""
         needed_from = min(stub.first_needed() for stub in self._stubs)
         unneeded, count = needed_from - head.first, head.last + 1 - head.first
@@ -321,7 +321,7 @@ class Store:
         self._dropped = set()
         return made
 
-    def _chunk(self, part: Part) -> pa.RecordBatch:
+    def _chunk(self, part: StoreSegment) -> pa.RecordBatch:
         numbers = [each.values[part.first - self.base : part.last + 1 - self.base].copy() for each in self._numbers]
         names = [*("start", "end", "weight")[: len(numbers)], *(f"c{at}" for at in range(len(part.columns)))]
         return pa.record_batch([*(pa.array(each) for each in numbers), *part.columns], names=names)
@@ -470,7 +470,7 @@ class Stub:
         assert low is not None, "rows of a log end in its order"
         return min(max(int(low[0]), self.store.base), self.seen)
 
-    def is_past(self, part: Part) -> bool:
+    def is_past(self, part: StoreSegment) -> bool:
         """Tell whether no row of a part, the oldest there is, is needed."""
         return part.last < self.seen and self.rule.ended(self.store, part, self.told) <= self.needed
 

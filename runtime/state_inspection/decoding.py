@@ -36,7 +36,7 @@ _HELD = {"result": ["instant", "weight"], "instants": ["instant"], "static": []}
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class StateChunk:
     """Rows that are kept under one name, and how many bytes they take there."""
 
     rows: pa.RecordBatch
@@ -60,7 +60,9 @@ class Holding:
 class Bucket:
     """The state of one bucket: chunks by name, and the position that was saved with them."""
 
-    def __init__(self, fragment: str, bucket: int, chunks: Mapping[str, Chunk], position: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fragment: str, bucket: int, chunks: Mapping[str, StateChunk], position: Mapping[str, Any]
+    ) -> None:
         self.fragment = fragment
         self.place = f"{fragment}/{bucket}"
         self.position = position
@@ -84,7 +86,7 @@ class Bucket:
         return until
 
 
-def _holdings(chunks: Mapping[str, Chunk]) -> dict[str, Holding]:
+def _holdings(chunks: Mapping[str, StateChunk]) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for name, chunk in chunks.items():
         owner, part, number = owner_of(name)

@@ -13,9 +13,9 @@ from planner import operators as op
 from planner.explain.headlines import headline
 from planner.plan import Plan
 from planner.state import Synopsis
-from runtime.network.layout import Layout, types_of
+from runtime.network.layout import NetworkLayout, types_of
 from runtime.operators import piece_of_state
-from runtime.operators.state_words import Decode, Inputs
+from runtime.operators.state_words import Decode, InputColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Meaning:
     decode: Decode | None = None
 
 
-def meaning_of(layout: Layout | None, holding: str) -> Meaning:
+def meaning_of(layout: NetworkLayout | None, holding: str) -> Meaning:
     """Return what is known of some state."""
     kind = _kind(holding)
     if layout is None:
@@ -72,7 +72,7 @@ def _users(plan: Plan, operators: Iterable[str]) -> tuple[str, ...]:
 # Stores, rows that wait, rows on hold
 
 
-def _store(layout: Layout, rest: str) -> Meaning | None:
+def _store(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     store = next((each for each in plan.stores if each.id == f"store/{rest}"), None)
     if store is None:
@@ -83,7 +83,7 @@ def _store(layout: Layout, rest: str) -> Meaning | None:
     return Meaning(store.kind, what, _users(plan, readers), tuple(op.output_names(producer)))
 
 
-def _waiting(layout: Layout, edge: str) -> Meaning | None:
+def _waiting(layout: NetworkLayout, edge: str) -> Meaning | None:
     plan = layout.plan
     producer = plan.by_id.get(edge.partition("/")[0])
     readers = [each.id for each in plan.operators if any(layout.input_key(each, port) == edge for port in each.inputs)]
@@ -93,7 +93,7 @@ def _waiting(layout: Layout, edge: str) -> Meaning | None:
     return Meaning("waiting", what, _users(plan, readers), tuple(op.output_names(producer)))
 
 
-def _held(layout: Layout, rest: str) -> Meaning | None:
+def _held(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     kind, _, owner = rest.partition("/")
     if kind == "result":
@@ -112,13 +112,13 @@ def _held(layout: Layout, rest: str) -> Meaning | None:
 # Operators
 
 
-def _operator(layout: Layout, rest: str) -> Meaning | None:
+def _operator(layout: NetworkLayout, rest: str) -> Meaning | None:
     plan = layout.plan
     name, _, piece = rest.partition("/")
     operator = plan.by_id.get(name)
     if operator is None:
         return None
-    inputs = Inputs(
+    inputs = InputColumns(
         [op.output_names(plan.by_id[edge.operator]) for edge in operator.inputs],
         [types_of(plan, edge.operator) for edge in operator.inputs],
     )

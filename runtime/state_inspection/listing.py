@@ -18,7 +18,7 @@ from planner import operators as op
 from planner.plan import Plan
 from planner.state import Synopsis
 from runtime.columns.batch import BEGINNING, FOREVER, Ints
-from runtime.network.layout import Layout
+from runtime.network.layout import NetworkLayout
 from runtime.state_inspection.decoding import LANE, OURS, Bucket, together
 from runtime.state_inspection.descriptions import Meaning, meaning_of, synopsis_meaning
 from runtime.state_inspection.synopsis_views import view, views
@@ -62,7 +62,7 @@ class SourceLine:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _StateRows:
     """Some rows in parts: columns of ours, values and lanes, with names; `slots` are those of groups."""
 
     count: int
@@ -72,12 +72,12 @@ class _Rows:
     slots: Ints
 
 
-class Contents:
+class StateListing:
     """The state of a network on one clock; without a plan, ids are all that is known of it."""
 
     def __init__(self, plan: Plan | None, partitions: int, time: TimeDomain | None, buckets: Sequence[Bucket]) -> None:
         self.time = time
-        self._layout = None if plan is None else Layout(plan, partitions)
+        self._layout = None if plan is None else NetworkLayout(plan, partitions)
         self._synopses = {} if plan is None else {each.id: each for each in plan.synopses}
         self._views = {} if plan is None else views(plan)
         self._buckets = sorted(buckets, key=lambda bucket: bucket.place)
@@ -161,7 +161,7 @@ class Contents:
         ]
         return together([_table(bucket.place, rows, self.time) for bucket, rows in made if rows is not None])
 
-    def _view_rows(self, bucket: Bucket, name: str) -> _Rows | None:
+    def _view_rows(self, bucket: Bucket, name: str) -> _StateRows | None:
         assert self._layout is not None, "synopses are those of a plan"
         seen = view(self._layout, bucket, self._synopses[name])
         if seen is None:
@@ -169,11 +169,11 @@ class Contents:
         kept, places = self._rows(bucket, self._views[name]), pa.array(seen.places)
         ours = [("start", pa.array(seen.start)), ("end", pa.array(seen.end))]
         ours += [(own, column.take(places)) for own, column in kept.ours if own == "weight"]
-        return _Rows(
+        return _StateRows(
             len(places), ours, [(value, column.take(places)) for value, column in kept.values], [], seen.places[:0]
         )
 
-    def _rows(self, bucket: Bucket, holding: str) -> _Rows:
+    def _rows(self, bucket: Bucket, holding: str) -> _StateRows:
         """Return what a bucket holds, with the keys of groups in the place of their slots."""
         meaning, table = meaning_of(self._layout, holding), bucket.table(holding)
         made = _split(table, meaning, shows_slots=self._layout is None)
@@ -190,7 +190,7 @@ class Contents:
         return made
 
 
-def _split(table: pa.Table, meaning: Meaning, shows_slots: bool) -> _Rows:
+def _split(table: pa.Table, meaning: Meaning, shows_slots: bool) -> _StateRows:
     """Return the columns of a table in parts, values decoded. A slot that rows refer to is their first value."""
     columns = {name: table.column(name).combine_chunks() for name in table.schema.names}
     lanes = [(name, column) for name, column in columns.items() if name.startswith(LANE)]
@@ -203,7 +203,7 @@ def _split(table: pa.Table, meaning: Meaning, shows_slots: bool) -> _Rows:
         values[first:] = [(f"c{at}", column) for at, column in enumerate(decoded)]
     ours = [(name, columns[name]) for name in OURS if name in columns and (name != "slot" or shows_slots)]
     slots = np.asarray(columns["slot"]) if "slot" in columns else np.empty(0, np.int64)
-    return _Rows(len(table), ours, values, _lanes(lanes, meaning), slots)
+    return _StateRows(len(table), ours, values, _lanes(lanes, meaning), slots)
 
 
 def _lanes(lanes: Iterable[Named], meaning: Meaning) -> list[Named]:
@@ -211,7 +211,7 @@ def _lanes(lanes: Iterable[Named], meaning: Meaning) -> list[Named]:
     return [(name, column) for name, column in named if name is not None]
 
 
-def _named(rows: _Rows, meaning: Meaning) -> _Rows:
+def _named(rows: _StateRows, meaning: Meaning) -> _StateRows:
     """Return rows with the names of their values; where there is one more than that, the first is a weight."""
     if meaning.values and len(rows.values) == len(meaning.values) + 1:
         rows.ours.append(("weight", rows.values.pop(0)[1]))
@@ -220,7 +220,7 @@ def _named(rows: _Rows, meaning: Meaning) -> _Rows:
     return rows
 
 
-def _keys(groups: _Rows, count: int, slots: Ints) -> list[Named]:
+def _keys(groups: _StateRows, count: int, slots: Ints) -> list[Named]:
     """Return the keys of the groups with some slots; NULLs for slots of no group."""
     at = np.searchsorted(groups.slots, slots)
     is_there = np.append(groups.slots, -1)[at] == slots
@@ -228,7 +228,7 @@ def _keys(groups: _Rows, count: int, slots: Ints) -> list[Named]:
     return [(name, column.take(places)) for name, column in groups.values[:count]]
 
 
-def _table(place: str, rows: _Rows, time: TimeDomain | None) -> pa.Table:
+def _table(place: str, rows: _StateRows, time: TimeDomain | None) -> pa.Table:
     """Return rows as a table in which every column has a name of its own; a name of ours gives way to a value's."""
     values = [name.casefold() for name, _ in rows.values]
     ours = [

@@ -17,7 +17,7 @@ from planner.state import Synopsis
 from runtime.columns.batch import Ints
 from runtime.columns.row_codes import changes, distinct_rows, order_by
 from runtime.network.fragment_plan import fragment_plan
-from runtime.network.layout import Layout, types_of
+from runtime.network.layout import NetworkLayout, types_of
 from runtime.state.bind_synopses import make_stubs
 from runtime.state.store import Stub
 from runtime.state_inspection.decoding import Bucket
@@ -38,7 +38,7 @@ def views(plan: Plan) -> dict[str, str]:
     return found | {each.id: each.store for each in plan.synopses if each.id in stubs}
 
 
-def view(layout: Layout, bucket: Bucket, synopsis: Synopsis) -> View | None:
+def view(layout: NetworkLayout, bucket: Bucket, synopsis: Synopsis) -> View | None:
     """Return what a synopsis sees of the rows of a bucket; None if it is not there."""
     operator = layout.plan.by_id[synopsis.operator]
     if isinstance(operator.window_spec, bound.PartitionRowsSpec):

@@ -16,8 +16,8 @@ from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
 from runtime.engine.statistics import Figures, Statistics
-from runtime.reports.losses import Pairs, added_up
-from runtime.reports.progress import Course, Progress
+from runtime.reports.losses import PairCounts, added_up
+from runtime.reports.progress import BatchHistory, Progress
 
 
 class Counters:
@@ -38,7 +38,7 @@ class Counters:
         """How many rows each drop operator has taken and passed."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
-        self._course = Course(part)
+        self._course = BatchHistory(part)
         self._plan: Plan | None = None
         self._clock: TimeDomain | None = None
         self._table_of: dict[str, str] = {}
@@ -112,6 +112,8 @@ class Counters:
             self._ignored[source][fragment, bucket] = count
         for operator, figures in values["work"].items():
             self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
+        for operator, figures in values["read_work"].items():
+            self._work[operator] = max(self._work[operator], figures)
         for name, figures in values["held"].items():
             self._held[name][values["place"]] = figures
         self.unended |= values.get("unended", {})
@@ -135,7 +137,7 @@ class Counters:
         with self._lock:
             return dict(self._shed)
 
-    def pairs(self) -> dict[str, Pairs]:
+    def pairs(self) -> dict[str, PairCounts]:
         """Return what joins that give up rows have found."""
         with self._lock:
             return {name: added_up(places.values()) for name, places in self._pairs.items()}

@@ -1,7 +1,7 @@
 """What shedding saves: windows and rows that a run of lost units frees, and the load of drop plans.
 
 Follows sections 6 and 11 of the sheet `papers/windrop.md`, with its corrections, for the query SUBNET1 -> A(w, d) ->
-SUBNET2 and one row per instant. These formulas plan and check; the engine does not need them.
+SUBNET2 and one row per instant.
 """
 
 from __future__ import annotations
