@@ -174,9 +174,8 @@ def _refuse_random(plan: QueryPlan, level: ServiceLevel) -> None:
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
     """Return schedules that lose nothing for all drop operators of a plan."""
-    overlapping = {
-        o.units.schedule for o in plan.operators if isinstance(o, op.SourceDrop) and o.reach > o.units.length
-    }
+    drops = [operator for operator in plan.operators if isinstance(operator, op.SourceDrop)]
+    overlapping = {drop.units.schedule for drop in drops if drop.reach > drop.units.length}
     return {
         units.schedule: Schedule(
             units.length, units.batch, units.seed, units.batch if units.schedule in overlapping else 1
