@@ -14,15 +14,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from cql.bound import Expr, SortKey, WindowSpec
+from cql.bound.relations import Names as Names
 from cql.intervals import TimeDomain
 from planner.costs import Estimate
 from planner.json_codec import ExprField, TypeField
 from planner.operators.state_needs import Facts, SynopsisNeed
 
 Placement = Literal["source", "hash", "single"]
-
-Names = Sequence[Sequence[str]]
-"""The column names of the inputs of an operator."""
 
 Adapted = Literal["nothing", "rows", "comparisons", "memory"]
 """What an operator does more or less of, as a controller decides."""
