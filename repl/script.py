@@ -22,6 +22,7 @@ from repl.display import Display, complain
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+    from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
@@ -63,6 +64,7 @@ class Script:
         self._starts = 0
         self._figures: list[Figures] = []
         self._losses: list[Loss] = []
+        self._decisions: list[Decision] = []
 
     def note_place(self, outcome: Outcome) -> None:
         """Remember where a definition says what a table is read from, or a query written to."""
@@ -95,6 +97,10 @@ class Script:
                 from runtime.reports.losses import losses_listing
 
                 self._display.listing(losses_listing(list(catalog.queries.values()), self.shedding()))
+            case ast.Show(what="DECISIONS"):
+                from runtime.controllers.decision_log import decisions_listing
+
+                self._display.listing(decisions_listing(self.decisions()))
         if outcome.listing is not None:
             self._display.listing(outcome.listing)
 
@@ -117,6 +123,10 @@ class Script:
     def shedding(self) -> Sequence[Loss]:
         """Return what queries that shed have lost."""
         return self._losses
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return what was decided last while queries ran."""
+        return self._decisions
 
     # Changing
 
@@ -148,6 +158,7 @@ class Script:
         self._display.has_printed_results = prints and self.options.output == "table"
         self._figures += run.statistics()
         self._losses += run.shedding()
+        self._decisions += run.decisions()
         for line in run.losses():
             complain(line)
 

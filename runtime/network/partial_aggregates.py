@@ -176,15 +176,6 @@ def unpack_combined(blob: bytes, combination: Combination) -> CombinedRows:
     return CombinedRows(batch.start, tuple(columns[len(names) :]), np.asarray(rows).astype(np.int64), calls)
 
 
-def complete_after(counted: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how far edges are complete after a micro-batch, from what the workers of all places have counted in it."""
-    found: dict[str, int] = {}
-    for values in counted:
-        for edge, until in values["complete"].items():
-            found[edge] = max(found.get(edge, until), until)
-    return found
-
-
 def combiners(layout: NetworkLayout, edges: Iterable[Edge], functions: Mapping[str, Any]) -> dict[Edge, list[Combiner]]:
     """Return what combines rows, for those of some edges for which that is possible."""
     found = {edge: [Combiner(each, functions) for each in combinations(layout, edge)] for edge in edges}

@@ -9,7 +9,7 @@ far all sources are, without asking anybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
+from runtime.engine.statistics import listed
 from runtime.network.layout import Edge, NetworkLayout, Router
 from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
@@ -49,7 +50,8 @@ class FeedReader:
         self._combiners = combiners(layout, self._edges, functions)
         self._complete: Mapping[str, int] = {}
         """How far edges were complete before what is being read, as far as that is known."""
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, Callable[[ChangeBatch], ChangeBatch]] = {}
+        self._counting: dict[str, Step] = {}
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
@@ -57,7 +59,8 @@ class FeedReader:
         """What operators have done with it: batches, rows taken and put out, seconds."""
         for operator in layout.plan.operators:
             if operator.placement == "source" and operator.is_row_by_row:
-                self._steps[operator.id] = make_step(operator, functions)
+                self._counting[operator.id] = step = make_step(operator, functions)
+                self._steps[operator.id] = step.passed
             elif isinstance(operator, op.SourceDrop):
                 self._steps[operator.id] = partial(self._drop, operator)
 
@@ -83,13 +86,19 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack(dict.fromkeys(self._sources, read), place)
 
     def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
         """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
+
+    def _begin(self) -> None:
+        """Count what is done with what is read next."""
+        self._shed, self._work = {}, {}
+        for each in self._counting.values():
+            each.count_anew()
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
         for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
@@ -137,6 +146,9 @@ class FeedReader:
             values["shed"] = self._shed
         if self._work:
             values["work"] = self._work
+        steps = {(name, step.name): step for name, each in self._counting.items() for step in each.figures()}
+        if any(step.rows_in for step in steps.values()):
+            values["steps"] = listed(steps)
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
             values["unended"] = self._slides.counted(instants)

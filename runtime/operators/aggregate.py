@@ -34,12 +34,12 @@ from runtime.columns.batch import (
 )
 from runtime.columns.row_codes import changes, equal_rows, valid_rows
 from runtime.exact_sums.lanes import LINEAR, LinearCall, linear_call
-from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.base import Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
 from runtime.operators.registry import implements
 from runtime.operators.state_words import Decode, InputColumns, StatePiece, codes, counted_piece, words_of
 from runtime.state.cells import Cells
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Lanes, Sums, TimedGroups
 

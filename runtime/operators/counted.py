@@ -22,10 +22,10 @@ import pyarrow as pa
 from planner import operators as op
 from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
 from runtime.columns.row_codes import changes
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.registry import implements
 from runtime.operators.state_words import InputColumns, StatePiece, counted_piece
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Sums, TimedGroups
 

@@ -8,29 +8,43 @@ An implementation is registered where it is defined, for the nodes of the plan t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
-from runtime.operators.base import Context, Operator
+from runtime.operators.base import Context, Operator, StepFigures
 from runtime.operators.state_words import InputColumns, StatePiece, plain_piece
 
 Make = Callable[[Any, Context], Operator]
 Describe = Callable[[Any, InputColumns, str], StatePiece]
 """Says what a piece of the state of a node is, by its name."""
 
-Step = Callable[[ChangeBatch], ChangeBatch]
-MakeStep = Callable[[Any, Mapping[str, Any]], Step]
-"""Makes what a node does with rows wherever they are, given the functions of the user."""
-
 AnyMake = TypeVar("AnyMake", bound=Make)
+
+
+class Step:
+    """What an operator that goes row by row does with rows, wherever they are: made of a node and users' functions."""
+
+    def passed(self, batch: ChangeBatch) -> ChangeBatch:
+        """Return what becomes of rows."""
+        raise NotImplementedError
+
+    def figures(self) -> Sequence[StepFigures]:
+        """Return what the parts of it have done since they were to count anew, if it has several."""
+        return ()
+
+    def count_anew(self) -> None:
+        """Begin to count."""
+
+
+MakeStep = Callable[[Any, Mapping[str, Any]], Step]
 
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """How the work of a kind of operator is done; `make_step` is there for those that go row by row."""
+    """How the work of a kind of operator is done; `make_step` is for those that go row by row."""
 
     make: Make
     describe: Describe

@@ -11,8 +11,8 @@ import pyarrow as pa
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Mask
 from runtime.columns.row_codes import row_codes
-from runtime.operators.base import Context, Operator
-from runtime.operators.registry import Step, implements
+from runtime.operators.registry import Step
+from runtime.operators.row_by_row import row_by_row
 
 _BITS = 53
 """How many bits of a hash count: as many as a float has."""
@@ -25,17 +25,12 @@ def sampled(columns: Columns, length: int, percent: float) -> Mask:
     return hashes.astype(np.float64) < percent / 100 * 2.0**_BITS
 
 
-def _sampling(node: op.Sample, functions: Mapping[str, Any]) -> Step:
-    return lambda batch: batch.filter(sampled(batch.columns, len(batch), node.percent))
-
-
-@implements(op.Sample, step=_sampling)
-class Sample(Operator):
+@row_by_row(op.Sample)
+class Sampling(Step):
     """Passes the rows of a sample."""
 
-    def __init__(self, node: op.Sample, context: Context) -> None:
-        super().__init__(node, context)
-        self._step = _sampling(node, context.functions)
+    def __init__(self, node: op.Sample, functions: Mapping[str, Any]) -> None:
+        self._percent = node.percent
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        return self._step(batch) if len(batch) else batch
+    def passed(self, batch: ChangeBatch) -> ChangeBatch:
+        return batch.filter(sampled(batch.columns, len(batch), self._percent)) if len(batch) else batch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.registry import implements
 from runtime.operators.state_words import InputColumns, StatePiece, codes, words_of
 from runtime.operators.top_n_state import Firsts
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 
 
 def _piece(node: op.TopN, inputs: InputColumns, piece: str) -> StatePiece:

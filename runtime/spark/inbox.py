@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from cql.catalog import StreamDef
 from runtime.connectors.intake import SourceRows
-from runtime.connectors.result_files import writing
+from runtime.connectors.result_files import write_atomically, writing
 from runtime.network.messages import batch_bytes, bytes_batch
 from runtime.spark.sources import SourceFrame, SourcePart, Table, spark_path
 from runtime.spark.tickets import FILE_LIST
@@ -35,13 +35,20 @@ class Inbox:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no end that could be read to."""
+        return self.is_open
+
+    @property
+    def runs_dry(self) -> bool:
+        """Whether it has so much now and no more until somebody adds to it."""
+        return True
+
     def push(self, rows: SourceRows) -> None:
         """Take rows that come after all others."""
         number = int(self._next.read_text()) if self._next.exists() else 0
-        with writing(self._folder):
-            hidden = self._next.with_name(".next.new")
-            hidden.write_text(str(number + 1))
-            hidden.replace(self._next)
+        write_atomically(self._next, str(number + 1).encode())
         self._write(f"{number:012}", _packed(rows))
 
     @property
@@ -57,12 +64,8 @@ class Inbox:
 
     def _write(self, name: str, blob: bytes) -> None:
         path = self._folder / f"{name}.arrow"
-        if path.exists():
-            return
-        with writing(path):
-            hidden = path.with_name(f".{path.name}")
-            hidden.write_bytes(blob)
-            hidden.replace(path)
+        if not path.exists():
+            write_atomically(path, blob)
 
     def frame(self, spark: SparkSession, name: str) -> SourceFrame:
         """Return how Spark reads it, in the order of the names of files; it removes those that have been processed."""

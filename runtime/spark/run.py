@@ -31,30 +31,37 @@ from runtime.connectors import SourceRows
 from runtime.connectors.keeping import KeptResults
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
-from runtime.engine.statistics import Figures
+from runtime.controllers.decision_log import Decision
+from runtime.delivery.delivery import Delivery
+from runtime.delivery.targets import Target, check_targets
+from runtime.engine.statistics import Figures, of_parts
 from runtime.network.counters import Counters
+from runtime.network.definitions import Definitions, Given
+from runtime.network.network import Network
+from runtime.network.record import NetworkChange, NetworkRecord, changed, refused, source_name
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
 from runtime.spark.clusters import checkpoint_folder, prepare
-from runtime.spark.delivery import Delivery, FrameCallback, FrameFunction, Target, check_targets
+from runtime.spark.frames import FrameCallback, FrameFunction, UserFrame
+from runtime.spark.host import SparkHost
 from runtime.spark.inbox import Inbox
-from runtime.spark.job import Job
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
-from runtime.spark.network_record import NetworkChange, NetworkRecord, changed, refused, source_name
-from runtime.spark.run_spec import Definitions, check_sources
+from runtime.spark.run_sources import check_sources
 from runtime.spark.session import buckets_of, network_session
 from runtime.user_errors import NOWHERE, Places
 
-Given = ParamSpec("Given")
+Args = ParamSpec("Args")
 Found = TypeVar("Found")
 
 
-def on_checkpoint(work: Callable[Concatenate[SparkRun, Given], Found]) -> Callable[Concatenate[SparkRun, Given], Found]:
+def on_checkpoint(
+    work: Callable[Concatenate[SparkRun, Args], Found],
+) -> Callable[Concatenate[SparkRun, Args], Found]:
     """Let what goes wrong in some work be told as what it comes from, if the checkpoint has been removed."""
 
     @wraps(work)
-    def told(run: SparkRun, *given: Given.args, **named: Given.kwargs) -> Found:
+    def told(run: SparkRun, *given: Args.args, **named: Args.kwargs) -> Found:
         try:
             return work(run, *given, **named)
         except Exception:
@@ -116,11 +123,9 @@ class SparkRun:
         self._output: Output = output
         self._screen = Screen(out or sys.stdout)
         self._live = live
-        self._jobs: dict[str, Job | NativeJob] = {}
+        self._jobs: dict[str, Network | NativeJob] = {}
         self._deliveries: dict[str, Delivery] = {}
-        self._definitions = Definitions(
-            catalog, list(queries), frames or {}, data or {}, callbacks=callbacks or {}, places=places
-        )
+        self._definitions = self._defined(catalog, queries, frames, data, callbacks, places)
         try:
             prepare(self._spark, self._root)
             self._planned = self._plan(self._definitions, adopt)
@@ -133,6 +138,20 @@ class SparkRun:
 
     # Building
 
+    def _defined(
+        self,
+        catalog: Catalog,
+        queries: Iterable[QueryDef],
+        frames: Mapping[str, DataFrame] | None,
+        data: Mapping[str, Sequence[SourceRows]] | None,
+        callbacks: Mapping[str, FrameCallback] | None,
+        places: Places = NOWHERE,
+    ) -> Definitions:
+        """Return what is to be run, with what Spark was given for it."""
+        given = {table: UserFrame(frame) for table, frame in (frames or {}).items()}
+        functions = {query: FrameFunction(self._user_session, each) for query, each in (callbacks or {}).items()}
+        return Definitions(catalog, list(queries), given, data or {}, functions, places)
+
     def _plan(self, definitions: Definitions, adopt: bool) -> dict[str, tuple[NetworkChange, Definitions]]:
         """Return what each part becomes, with its definitions; nothing has changed yet."""
         planned: dict[str, tuple[NetworkChange, Definitions]] = {}
@@ -141,8 +160,8 @@ class SparkRun:
             change = changed(before, definitions.catalog, queries, buckets_of(self._user_session))
             if before is not None and not adopt and change.is_any:
                 raise refused(self._root, before, change)
-            inboxes = self._inboxes(definitions, change.record)
-            planned[part] = change, replace(definitions, queries=queries, inboxes=inboxes)
+            given: dict[str, Given] = {**definitions.given, **self._inboxes(definitions, change.record)}
+            planned[part] = change, replace(definitions, queries=queries, given=given)
         return planned
 
     def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
@@ -181,7 +200,7 @@ class SparkRun:
         for source in record.plan.sources:
             key, table = source.table.casefold(), definitions.table(source.table)
             is_given = key in definitions.data
-            if key in found or source.time is None or table.source is not None or key in definitions.frames:
+            if key in found or source.time is None or table.source is not None or key in definitions.given:
                 continue
             if is_given or self._live:
                 found[key] = Inbox(self._root / "inbox" / source_name(table), table, is_open=not is_given)
@@ -199,23 +218,25 @@ class SparkRun:
             self._deliveries[part].change(targets)
         else:
             self._deliveries[part] = Delivery(self._root / part, targets, self._output, self._screen)
-            kind = Job if part in PART_NAMES.values() else NativeJob
-            self._jobs[part] = kind(
-                self._spark, self._root / part, self._deliveries[part], Counters(part, self._note_losses)
-            )
+            self._jobs[part] = self._new_job(part)
+
+    def _new_job(self, part: str) -> Network | NativeJob:
+        folder, delivery, counters = self._root / part, self._deliveries[part], Counters(part, self._note_losses)
+        if part in PART_NAMES.values():
+            return Network(SparkHost(self._spark, folder), folder, delivery, counters)
+        return NativeJob(self._spark, folder, delivery, counters)
 
     def _target(self, query: QueryDef, definitions: Definitions) -> Target:
         tree = query.tree
         if self._live and query.sink is None:
             query = query.model_copy(update={"sink": External(format="memory", options={})})
-        place = definitions.place("query", query.name)
-        callback = definitions.callbacks.get(query.name)
+        place, callback = definitions.place("query", query.name), definitions.callbacks.get(query.name)
         return Target(
             query,
             tree.schema,
             tree.is_stream,
             tree.time,
-            callback and FrameFunction(self._user_session, callback),
+            callback,
             place,
             self._keep,
         )
@@ -292,7 +313,7 @@ class SparkRun:
 
         Nothing has changed yet: `change` does it.
         """
-        definitions = Definitions(catalog, list(queries), frames or {}, data or {}, callbacks=callbacks or {})
+        definitions = self._defined(catalog, queries, frames, data, callbacks)
         planned = self._plan(definitions, adopt=True)
         parts = {part: (change, own) for part, (change, own) in planned.items() if change.is_any}
         for change, own in parts.values():
@@ -334,8 +355,8 @@ class SparkRun:
         if not jobs:
             hint = "register a query that reads it first"
             raise fail(Code.BAD_DEFINITION, f"no running query reads '{known.name}'", hint=hint)
-        inboxes = (own.inboxes.get(table.casefold()) for _, own in self._planned.values())
-        inbox = next((each for each in inboxes if each is not None and each.is_open), None)
+        given = (own.given.get(table.casefold()) for _, own in self._planned.values())
+        inbox = next((each for each in given if isinstance(each, Inbox) and each.is_open), None)
         if inbox is None:
             raise fail(Code.BAD_DEFINITION, f"'{known.name}' has rows of its own; nothing can be pushed into it")
         with self._pushing:
@@ -447,23 +468,27 @@ class SparkRun:
                 found += self._jobs[part].statistics()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in self._jobs[part].statistics() if each.name in ids]
+                found += of_parts(self._jobs[part].statistics(), ids)
         return found
 
     def shed(self, query: str, fraction: float) -> None:
         """Lose a share of what a query can lose, from the next unit on of which nothing has been read."""
         if not self.has(query):
             raise fail(Code.BAD_DEFINITION, f"the query '{query}' does not run", hint="start() runs all queries")
-        if not any(isinstance(job, Job) and job.shed(query, fraction) for job in self._jobs.values()):
+        if not any(isinstance(job, Network) and job.shed(query, fraction) for job in self._jobs.values()):
             raise cannot_shed(query)
 
     def shedding(self) -> list[Loss]:
         """Return what the queries that shed have lost."""
-        return [loss for job in self._jobs.values() if isinstance(job, Job) for loss in job.shedding()]
+        return [loss for job in self._jobs.values() if isinstance(job, Network) for loss in job.shedding()]
+
+    def decisions(self) -> list[Decision]:
+        """Return what was decided last, oldest first."""
+        return [decision for job in self._jobs.values() if isinstance(job, Network) for decision in job.decisions()]
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out."""
         return [line for job in self._jobs.values() for line in job.losses()]
 
-    def _reading(self, table: str) -> list[Job | NativeJob]:
+    def _reading(self, table: str) -> list[Network | NativeJob]:
         return [job for job in self._jobs.values() if job.reads(table)]

@@ -10,15 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from runtime.controllers.decision_log import Decision
+
+IDLENESS = "idleness"
+"""How the log of decisions names it."""
+
 
 class IdleWatch:
-    """Watches when tables had rows last. `tell` is called with tables that have just become idle."""
+    """Watches when tables had rows last.
+
+    `tell` is called with tables that have just become idle, and for how many seconds they had none.
+    """
 
     def __init__(
         self,
         tables: Iterable[str],
         timeout: float,
-        tell: Callable[[list[str]], None],
+        tell: Callable[[dict[str, float]], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timeout = timeout
@@ -41,14 +49,14 @@ class IdleWatch:
         """Tell of tables that have become idle: nothing for the time of the timeout, and others had rows since."""
         now = self._now()
         newest = max(self._last.values())
-        idle = [
-            table
-            for table, last in self._last.items()
+        idle = {
+            table: now - last
+            for table, last in sorted(self._last.items())
             if now - last > self._timeout and newest > last and table not in self._idle
-        ]
+        }
         if idle:
             self._idle.update(idle)
-            self._tell(sorted(idle))
+            self._tell(idle)
 
     def start(self) -> None:
         """Look again and again, in a thread of its own."""
@@ -61,3 +69,9 @@ class IdleWatch:
     def _run(self) -> None:
         while not self._stopped.wait(self._timeout / 4):
             self.look()
+
+
+def idle_decision(batch: int, table: str, seconds: float) -> Decision:
+    """Return the decision that a table which has had no rows for some seconds holds up nobody."""
+    why = "no rows while others had some"
+    return Decision(batch, IDLENESS, table, {"idle": True}, {"seconds without rows": seconds}, why)

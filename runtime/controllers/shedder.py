@@ -1,35 +1,28 @@
-"""Shedding on Spark: decides before each micro-batch what is lost, writes it down, and tells the tasks.
+"""Shedding: decides before each micro-batch what is lost, and writes it down before the tasks are told.
 
-A decision is in the checkpoint before the micro-batch that it is for, and is read from there when that one is repeated:
-the same units are lost again. Tasks find it as a local property of the micro-batch, wherever they run. A decision is
-about units of which nothing has been read: verdicts that somebody has gone by never change.
+A decision is in the log of the checkpoint before the micro-batch that it is for, and is read from there when that one
+is repeated: the same units are lost again. A decision is about units of which nothing has been read: verdicts that
+somebody has gone by never change.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
-
-from cql.catalog import QueryDef, StreamDef
+from cql.catalog import QueryDef
 from cql.intervals import TimeDomain, Unit
 from cql.service import service_level
 from planner import operators as op
 from planner.plan import Plan
-from runtime.connectors.result_files import sync, writing
+from runtime.controllers.decision_log import Decision, DecisionLog
+from runtime.controllers.expectation import Expectation
+from runtime.controllers.schedules import DecidedSchedules
 from runtime.engine.statistics import Figures
-from runtime.network.schedules import DecidedSchedules
 from runtime.reports.losses import Loss, PairCounts, losses_of
 from runtime.reports.progress import Progress
-from runtime.spark.backlog import Expectation
-from runtime.spark.run_spec import Definitions
-from runtime.spark.task_properties import tell_schedules
 from shedding.budgets import Budgets, Demand
 from shedding.control import Bound, Controller, Load, Observed, Share
 from shedding.insert_drops import choices_of_query, units_of_query
@@ -37,14 +30,14 @@ from shedding.join_deciders import Choices, Skipping
 from shedding.join_forecast import FrontDrop, Looks
 from shedding.schedule import most_lost
 
-KEPT_FILES = 20
-"""Decisions for how many micro-batches are kept."""
+SHEDDING = "shedding"
+"""How the log of decisions names it."""
 
 LONGEST_LAG = 3600.0
 """Streams that are further behind the clock on the wall are not of now: what waits is not known from their instants."""
 
 REMEMBERED_PAUSES = 10
-"""Of how many pauses between micro-batches the shortest counts as what Spark needs."""
+"""Of how many pauses between micro-batches the shortest counts as what the host needs."""
 
 REMEMBERED_OFFSETS = 100
 """Of how many micro-batches it is known by how much their rows came late by the clock."""
@@ -70,17 +63,20 @@ class Shedder:
 
     def __init__(
         self,
-        folder: Path,
+        log: DecisionLog,
         plan: Plan,
-        definitions: Definitions,
+        queries: Sequence[QueryDef],
+        *,
+        delay: float = 0.0,
         buckets: int = 1,
         processors: int = 1,
         figures: Sequence[Figures] = (),
     ) -> None:
-        """`processors` is how many tasks can run at once, `figures` what operators have done before."""
-        self._folder = folder
+        """`delay` is by how many seconds rows may come late, so that answers wait for them; `processors` is how many
+        tasks can run at once, `figures` what operators have done before."""
+        self._log = log
         self._plan = plan
-        self._queries = list(definitions.queries)
+        self._queries = list(queries)
         self._schedules = DecidedSchedules(plan)
         self._choices = Choices(plan)
         self._budgets = Budgets(plan, buckets)
@@ -88,7 +84,7 @@ class Shedder:
         self._controller = Controller(least_kept=LEAST_LOOKS if self._joins else 1e-9, parallel=processors)
         self._asked: dict[str, float] = {}
         """Fractions that somebody asked for by hand."""
-        self._delay = _longest_delay(definitions, plan)
+        self._delay = delay
         self._second = next((_ticks_of_a_second(source) for source in plan.sources if source.time is not None), 1)
         self._rate = 0.0
         """How many rows come in a second, of late."""
@@ -129,32 +125,38 @@ class Shedder:
         """Whether decisions are about windows that later micro-batches look into, not only about this one's looks."""
         self._looks = Looks(self._joins)
         self._rows_before: dict[str, tuple[int, int]] = {}
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._load_last()
+        self._subjects = _subjects(plan, self._queries)
+        """The queries that schedules are for."""
+        self._figures: dict[str, float] = {}
+        """What was decided from last."""
+        if (known := log.last_state(SHEDDING)) is not None:
+            self._take_over(known)
+        self._divided = dict(self._budgets.parts)
+        """How memory was divided when that was decided last."""
 
-    # What the job calls
+    # What the network calls
 
-    def begin(self, batch_id: int, context: SparkContext, amounts: Sequence[float]) -> None:
-        """Decide about a micro-batch, or find what was decided before, and tell its tasks.
+    def begin(self, batch_id: int, amounts: Sequence[float]) -> dict[str, Any]:
+        """Decide about a micro-batch, or find what was decided before, and return what its tasks are to be told.
 
         `amounts` is what each of its sources has for it, in whatever unit.
         """
         if not self._schedules.all and not self._joins and not self._budgets.parts:
-            return
+            return {}
         self._expected = self._expectation.rows(amounts)
         if self._last is not None:
             self._between.append(time.monotonic() - self._ended)
-        path = self._folder / f"{batch_id:010}.json"
-        if path.exists():
-            self._take_over(json.loads(path.read_text()))
+        known = self._log.state(SHEDDING, batch_id)
+        if known is not None:
+            self._take_over(known)
         else:
+            before = self._fractions()
             self._decide()
-            self._write(path)
+            self._log.write(SHEDDING, batch_id, self._decisions(batch_id, before), self._values())
+        self._divided = dict(self._budgets.parts)
         self._span = self._waited()
         self._begun = time.monotonic()
-        told = {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
-        tell_schedules(context, told)
+        return {**self._schedules.for_tasks(), **self._choices.for_tasks(), **self._budgets.for_tasks()}
 
     def done(
         self,
@@ -257,6 +259,7 @@ class Shedder:
         waited = self._waited()
         rate = self._rate or (waiting / waited if waited else 0.0)
         has_begun = any(self._schedules.keeps_begun(drop.units.schedule) for drop in self._drops)
+        self._figures = {"waiting": waiting, "rate": rate, "waited": waited}
         load = Load(waiting, rate, self._looks.work(waiting, ticks), self._is_ahead, waited, has_begun)
         shares = self._shares(load.work)
         given_up = self._controller.given_up(load, shares, bound) if self._gives_up else 0.0
@@ -337,7 +340,7 @@ class Shedder:
             self._rate = rows / max(seconds, self._span, 0.1)
 
     def _bound(self) -> Bound:
-        """Return the bound that answers are to keep; what Spark needs is no less than the shortest pause of late."""
+        """Return the bound that answers are to keep; what the host needs is no less than the shortest pause of late."""
         latency = min((each or UNBOUNDED_LATENCY for each in self._latencies), default=UNBOUNDED_LATENCY)
         return Bound(latency, self._delay, min(self._between, default=0.0))
 
@@ -429,26 +432,41 @@ class Shedder:
 
     # The log
 
-    def _write(self, path: Path) -> None:
-        hidden = path.with_name(f".{path.name}")
-        with writing(path):
-            values = {
-                **self._schedules.to_values(),
-                "choices": self._choices.to_values(),
-                "budgets": self._budgets.for_tasks(),
-                "asked": self._asked,
-                "costs": self._controller.values(),
-            }
-            hidden.write_text(json.dumps(values))
-            sync(hidden)
-            os.replace(hidden, path)
-            for old in sorted(self._folder.glob("[0-9]*.json"))[:-KEPT_FILES]:
-                old.unlink(missing_ok=True)
+    def _fractions(self) -> dict[str, float]:
+        """Return which share of its work each schedule is to lose."""
+        shares = {name: schedule.wanted for name, schedule in self._schedules.all.items()}
+        return shares | {name: decider.fraction for name, decider in self._choices.deciders.items()}
 
-    def _load_last(self) -> None:
-        written = sorted(self._folder.glob("[0-9]*.json"))
-        if written:
-            self._take_over(json.loads(written[-1].read_text()))
+    def _decisions(self, batch_id: int, before: Mapping[str, float]) -> list[Decision]:
+        """Return what has been decided anew for a micro-batch, given which shares were lost before."""
+        shares = [
+            Decision(
+                batch_id,
+                SHEDDING,
+                self._subjects.get(name, name),
+                {"schedule": name, "fraction": fraction},
+                {**self._figures, "fraction before": before[name]},
+                self._why(name) if fraction else "within the bound",
+            )
+            for name, fraction in self._fractions().items()
+            if fraction != before[name]
+        ]
+        budgets = [
+            Decision(batch_id, SHEDDING, join, {"budgets": parts}, {}, "memory by worth")
+            for join, parts in self._budgets.parts.items()
+            if parts != self._divided[join]
+        ]
+        return shares + budgets
+
+    def _values(self) -> dict[str, Any]:
+        """Return everything that is needed to go on."""
+        return {
+            **self._schedules.to_values(),
+            "choices": self._choices.to_values(),
+            "budgets": self._budgets.for_tasks(),
+            "asked": self._asked,
+            "costs": self._controller.values(),
+        }
 
     def _take_over(self, values: Mapping[str, Any]) -> None:
         self._schedules.take_over(values)
@@ -457,6 +475,16 @@ class Shedder:
         self._controller.take_over(values.get("costs", {}))
         known = self._schedules.all.keys() | self._choices.joins.keys()
         self._asked = {name: fraction for name, fraction in values["asked"].items() if name in known}
+
+
+def _subjects(plan: Plan, queries: Sequence[QueryDef]) -> dict[str, str]:
+    """Return the names of the queries that each schedule is for."""
+    names: dict[str, list[str]] = {}
+    for query in queries:
+        units = units_of_query(plan, query.name)
+        for schedule in [*([] if units is None else [units.schedule]), *choices_of_query(plan, query.name)]:
+            names.setdefault(schedule, []).append(query.name)
+    return {schedule: ", ".join(own) for schedule, own in names.items()}
 
 
 def _busy(figures: Sequence[Figures]) -> float:
@@ -473,13 +501,6 @@ def _of_others(plan: Plan, queries: Sequence[QueryDef]) -> set[str]:
 def _ticks_of_a_second(source: op.Source) -> int:
     assert source.time is not None
     return Unit.SECOND.value // source.time.microseconds_per_tick
-
-
-def _longest_delay(definitions: Definitions, plan: Plan) -> float:
-    """Return by how many seconds rows may come late, so that answers wait for them."""
-    tables = [definitions.table(source.table) for source in plan.sources]
-    ticks = [(table.delay, table.time) for table in tables if isinstance(table, StreamDef)]
-    return max((delay * clock.microseconds_per_tick / 1e6 for delay, clock in ticks), default=0.0)
 
 
 def _above(plan: Plan, drops: Sequence[op.Operator]) -> dict[str, dict[str, float]]:

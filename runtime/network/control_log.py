@@ -1,4 +1,4 @@
-"""Control messages to all places of a network: files in its checkpoint, which Spark reads like any other source.
+"""Control messages to all places of a network: files in its checkpoint, which hosts read like any other source.
 
 So they are part of its log: a message takes effect with one micro-batch, in all places, and again when that one is
 repeated. `runtime/network/worker.py` lists them.
@@ -7,25 +7,19 @@ repeated. `runtime/network/worker.py` lists them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from runtime.connectors.result_files import writing
-from runtime.spark.sources import spark_path
-
-SOURCE_NAME = "control"
+from runtime.connectors.result_files import write_atomically, writing
 
 
-class Control:
+class ControlLog:
     """The messages of one network, numbered in the order in which they were given."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._lock = Lock()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -35,10 +29,7 @@ class Control:
         with self._lock:
             told = self._told()
             name = f"{int(told[-1].stem) + 1 if told else 0:08}.txt"
-            hidden = self._folder / f".{name}"
-            with writing(self._folder):
-                hidden.write_text(json.dumps(message) + "\n")
-                os.replace(hidden, self._folder / name)
+            write_atomically(self.folder / name, f"{json.dumps(message)}\n".encode())
             return name
 
     def last(self) -> dict[str, Any]:
@@ -47,7 +38,7 @@ class Control:
         found: dict[str, Any] = json.loads(told[-1].read_text()) if told else {}
         return found
 
-    def remove_before(self, name: str) -> None:
+    def forget_before(self, name: str) -> None:
         """Remove messages that have taken effect for good; the last one stays."""
         for path in self._told()[:-1]:
             if path.name >= name:
@@ -56,14 +47,4 @@ class Control:
 
     def _told(self) -> list[Path]:
         """Return the messages that are there, in order; what a crash has left under a hidden name is none."""
-        return sorted(self._folder.glob("[0-9]*.txt"))
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the messages as Spark reads them, each a text with the number of its file."""
-        return (
-            spark.readStream.name(SOURCE_NAME)
-            .schema("value string")
-            .option("maxFileAge", "3650d")
-            .text(spark_path(str(self._folder), streaming=True))
-            .selectExpr("_metadata.file_name AS name", "value")
-        )
+        return sorted(self.folder.glob("[0-9]*.txt"))

@@ -1,4 +1,4 @@
-"""What all tasks of a network need to know; `runtime/spark/broadcast.py` takes it there."""
+"""What all tasks of a network need to know, wherever they run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ Made = TypeVar("Made")
 class Task:
     """A network as its tasks see it."""
 
-    network: str
     layout: NetworkLayout
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""
     places: Places
     static: Mapping[str, Mapping[int, bytes]]
-    labels: Mapping[tuple[str, int], int]
-    """What Spark groups the pieces of each bucket by."""
     policy: str
     """The scheduling policy of every bucket."""
     max_bytes: int | None

@@ -8,23 +8,23 @@ version before is kept until then.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from cql.catalog import RelationDef, StreamDef
+from cql.settings import OnBadRow
 from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
-from runtime.columns.batch import concat_columns
-from runtime.connectors import open_source
-from runtime.connectors.result_files import writing
+from runtime.columns.batch import Columns, concat_columns
+from runtime.connectors.result_files import write_atomically, writing
+from runtime.network.definitions import Definitions, Table
 from runtime.network.messages import batch_bytes
-from runtime.spark.run_spec import Definitions
-from runtime.spark.sources import is_read_by_engine, static_frame
 from runtime.user_errors import placed
+
+ReadTable = Callable[[Table, OnBadRow], Iterable[Columns]]
+"""Reads all rows of a table that has a source."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class StaticTables:
         self._stale.add(table.casefold())
 
     def contents(
-        self, spark: SparkSession, sources: Iterable[op.Source], definitions: Definitions, told: Mapping[str, int]
+        self, sources: Iterable[op.Source], definitions: Definitions, told: Mapping[str, int], read: ReadTable
     ) -> StaticContents:
         """Return what the static relations among some sources hold; those that are new or stale are read.
 
-        `told` has the versions that places have been told of, or have begun with.
+        `told` has the versions that places have been told of, or have begun with; `read` reads a table.
         """
         packed: dict[str, dict[int, bytes]] = {}
         news: dict[str, int] = {}
@@ -66,7 +66,7 @@ class StaticTables:
             if not kept or key in self._stale:
                 version = max(kept, default=0) + 1
                 with placed(definitions.place("table", source.table)):
-                    rows = _rows(spark, definitions.table(source.table), definitions)
+                    rows = _packed(source.table, definitions, read)
                 self._write(key, version, rows)
                 kept = self._kept(key)
                 self._stale.discard(key)
@@ -84,9 +84,7 @@ class StaticTables:
         path = self._folder / f"{_file_name(key)}.{version}.arrow"
         with writing(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            hidden = path.with_name(f".{path.name}")
-            hidden.write_bytes(rows)
-            hidden.replace(path)
+        write_atomically(path, rows)
 
 
 def _file_name(key: str) -> str:
@@ -99,16 +97,13 @@ def _table_of(path: Path) -> str:
     return found
 
 
-def _rows(spark: SparkSession, table: StreamDef | RelationDef, definitions: Definitions) -> bytes:
-    """Return the rows of a static relation, read on the driver."""
-    on_bad_row = definitions.catalog.settings.on_bad_row
-    given = definitions.data.get(table.name.casefold())
+def _packed(name: str, definitions: Definitions, read: ReadTable) -> bytes:
+    """Return the rows of a static relation: those that were given, or those that are read now."""
+    table, given = definitions.table(name), definitions.data.get(name.casefold())
     if given is not None:
-        parts = [each.columns for each in given]
-    elif table.source is not None and not is_read_by_engine(table.source):
-        parts = static_frame(spark, table, on_bad_row).collected()
+        parts: Sequence[Columns] = [each.columns for each in given]
     else:
-        parts = [each.columns for each in open_source(table, on_bad_row)]
+        parts = list(read(table, definitions.catalog.settings.on_bad_row))
     types = [arrow_type(column.type) for column in table.columns]
     columns = concat_columns(parts) if parts else tuple(pa.nulls(0, each) for each in types)
     return batch_bytes(pa.record_batch(list(columns), names=[f"c{at}" for at in range(len(columns))]))

@@ -3,7 +3,7 @@
 A query that joins a network while it runs gets a new epoch: it sees what its sources bring from then on, and nothing
 that other queries have kept from before, so that its answers never depend on its company. Queries that stay keep
 their epochs, and with them the ids of their operators and stores, under which their state is found. The number of
-stages and of buckets is fixed when a network is made, because Spark's state is kept by them.
+stages and of buckets is fixed when a network is made, because state is kept by them.
 """
 
 from __future__ import annotations
@@ -164,13 +164,15 @@ def changed(before: NetworkRecord | None, catalog: Catalog, queries: Sequence[Qu
 
 
 def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
-    """Return the name under which Spark remembers how far a table was read: that of its rows, not of how fast.
+    """Return the name under which a checkpoint knows how far a table was read: that of its rows, not of how fast.
 
     The log of a relation is read from its beginning for each epoch.
     """
     where: object = None
     if table.source is not None:
-        options = {key.casefold(): text for key, text in shown_options(table.source.options).items()}
+        options = {
+            key.casefold(): text for key, text in shown_options(table.source.format, table.source.options).items()
+        }
         where = [table.source.format, options.get("path") or sorted(options.items())]
     digest = hashlib.sha256(json.dumps([table.name.casefold(), where]).encode()).hexdigest()
     again = f"_{epoch}" if epoch and isinstance(table, RelationDef) else ""
