@@ -7,7 +7,8 @@ from random import Random
 
 from runtime.engine.executor import Executor
 from runtime.operators.joins import InnerJoin
-from runtime.operators.stateless import Select
+from runtime.operators.row_by_row import RowByRow
+from runtime.operators.stateless import Selection
 
 
 class RandomProbes:
@@ -38,6 +39,6 @@ def take_random_orders(executor: Executor, rng: Random) -> None:
     for operator in executor.operators.values():
         if isinstance(operator, InnerJoin):
             operator.matcher.probing_order = RandomProbes(rng, len(operator.matcher.inputs))
-        elif isinstance(operator, Select):
-            found = operator.selection.filter
+        elif isinstance(operator, RowByRow) and isinstance(operator.step, Selection):
+            found = operator.step.filter
             found.order = RandomPredicates(rng, len(found.figures))

@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from cql import types as t
 from cql.catalog import ColumnModel, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, duration_text
 from cql.settings import OnBadRow
-from planner.text import duration_text
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, FOREVER, Columns, Ints, Mask, take
 from runtime.connectors.ahead import ahead_of_clock, ahead_of_stream

@@ -29,9 +29,9 @@ class DecidedSchedules:
         self._reach: dict[str, int] = {}
         """How far ahead of a row's instant verdicts are asked for, by schedule."""
         for operator in plan.operators:
-            if isinstance(operator, op.WindowDrop):
+            if isinstance(operator, op.SourceDrop):
                 name = operator.units.schedule
-                self._reach[name] = max(self._reach.get(name, 0), operator.size)
+                self._reach[name] = max(self._reach.get(name, 0), operator.reach)
 
     def decide(self, name: str, fraction: float, given_up_until: int | None = None) -> None:
         """Lose a share of the units of a schedule, from the first one on that nothing has been read of.

@@ -106,13 +106,13 @@ class Shedder:
         self._busy = _busy(figures)
         """How many seconds operators have worked up to now."""
         self._last: Progress | None = None
-        drops = [o for o in plan.operators if isinstance(o, op.WindowDrop | op.RandomDrop)]
+        drops = [o for o in plan.operators if isinstance(o, op.SourceDrop)]
         self._fronts = {
             join.schedule: FrontDrop(drop.id, drop.units.schedule, max(join.windows))
             for drop in drops
-            if isinstance(drop, op.RandomDrop)
+            if not drop.goes_by_instants
             for join in self._joins
-            if isinstance(join, op.SelectiveJoin) and drop in plan.below(join)
+            if not join.counts_rows and drop in plan.below(join)
         }
         """Where rows of windows of time are lost before joins look for any, by the schedules of the joins."""
         others = _of_others(plan, self._queries)
@@ -363,15 +363,14 @@ class Shedder:
             units = drop.units
             served = [query for query in self._queries if units_of_query(self._plan, query.name) == units]
             weight = sum(service_level(query.options, query.settings).weight for query in served)
-            if isinstance(drop, op.RandomDrop):
-                saved, most = 1.0, 1.0
-                weight *= LAST_RESORT if self._dual_above(drop) else 1.0
-            else:
-                gap = (units.batch + 1) * units.length - drop.size
-                saved, most = max(0, gap) / (units.batch * units.length), most_lost(units.batch)
+            most = 1.0
+            if drop.goes_by_instants:
+                most = most_lost(units.batch)
+            elif self._dual_above(drop):
+                weight *= LAST_RESORT
             before = found[units.schedule].part if units.schedule in found else 0.0
-            unit = 0.0 if isinstance(drop, op.RandomDrop) else self._seconds_at_once(drop)
-            found[units.schedule] = Share(before + parts[drop.id], min(saved, 1.0), most, weight, unit)
+            unit = self._seconds_at_once(drop) if drop.goes_by_instants else 0.0
+            found[units.schedule] = Share(before + parts[drop.id], drop.saved, most, weight, unit)
         for join in self._joins:
             served = [query for query in self._queries if join.schedule in choices_of_query(self._plan, query.name)]
             weight = sum(service_level(query.options, query.settings).weight for query in served)
@@ -383,19 +382,19 @@ class Shedder:
             found[join.schedule] = Share(parts[join.id], 1.0, most, weight)
         return found
 
-    def _seconds_at_once(self, drop: op.WindowDrop) -> float:
+    def _seconds_at_once(self, drop: op.SourceDrop) -> float:
         """Return of how many seconds all rows are passed if any units are kept."""
         granule = self._schedules.all[drop.units.schedule].granule
-        return ((granule - 1) * drop.units.length + drop.size) / self._second
+        return ((granule - 1) * drop.units.length + drop.reach) / self._second
 
     def _passing(self, looking: float) -> float:
         """Return what it takes to let rows come to a join, beside looking at all that they could look at."""
         costs = self._controller.costs
         return max(costs.read - costs.lost, 0.0) / max(looking * costs.kept, 1e-12)
 
-    def _dual_above(self, drop: op.Operator) -> list[op.DualJoin]:
+    def _dual_above(self, drop: op.Operator) -> list[op.PartialJoin]:
         """Return the joins that leave out comparisons before a drop operator leaves out rows."""
-        return [join for join in self._joins if isinstance(join, op.DualJoin) and join.id in self._above[drop.id]]
+        return [join for join in self._joins if join.counts_rows and join.id in self._above[drop.id]]
 
     def _parts(self) -> dict[str, float]:
         """Return which part of the work on a row each drop operator stands in front of.

@@ -98,7 +98,7 @@ class Executor:
             block_rows,
         )
         self._operators: dict[str, Operator] = {
-            each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
+            each.id: make_operator(each, context) for each in plan.operators if each.inputs
         }
         self._ledgers = [each for each in self._operators.values() if isinstance(each, Ledger)]
         self._rstreams = [each for each in self._operators.values() if isinstance(each, RStream)]
@@ -117,7 +117,7 @@ class Executor:
         self._open: list[_Production] = []
         """What operators have begun to put out, the one that is furthest along its path last."""
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
-        self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
+        self._results = {each.query: _Results() for each in plan.outputs}
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0

@@ -13,7 +13,6 @@ from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from cql.types import DataType, Kind
-from planner import costs
 from planner import operators as op
 from planner.costs import Estimate
 from planner.plan import Plan
@@ -180,10 +179,8 @@ class Statistics:
     def __init__(self, plan: Plan, queues: Iterable[Queue] = ()) -> None:
         self._plan = plan
         self._queues = {queue.id: queue for queue in queues}
-        self.sources = {each.id: SourceCounts() for each in plan.operators if isinstance(each, op.Source)}
-        self.operators = {
-            each.id: OperatorWork(costs.estimate(each)) for each in plan.operators if not isinstance(each, op.Source)
-        }
+        self.sources = {each.id: SourceCounts() for each in plan.sources}
+        self.operators = {each.id: OperatorWork(each.estimate()) for each in plan.operators if each.inputs}
         self.state = {operator: Size() for operator in self.operators}
         self.steps: Steps = {}
         self.synopses = {synopsis.id: Size() for synopsis in plan.synopses}
@@ -193,7 +190,7 @@ class Statistics:
         """Return what an operator costs and passes on of late, for the scheduler."""
         work = self.operators.get(operator)
         if work is None:
-            return costs.estimate(self._plan.by_id[operator])
+            return self._plan.by_id[operator].estimate()
         if isinstance(self._plan.by_id[operator], op.Output):
             return Estimate(work.estimate.cost, 0.0)  # what it puts out has left the system
         return work.estimate
@@ -223,17 +220,11 @@ class Statistics:
         )
 
     def _of_sources(self) -> Iterator[Figures]:
-        for each in self._plan.operators:
-            if isinstance(each, op.Source):
-                intake = self.sources[each.id]
-                yield Figures(
-                    each.id,
-                    "source",
-                    each.table,
-                    elements_in=intake.taken,
-                    late=intake.late,
-                    skipped=intake.skipped,
-                )
+        for each in self._plan.sources:
+            intake = self.sources[each.id]
+            yield Figures(
+                each.id, "source", each.table, elements_in=intake.taken, late=intake.late, skipped=intake.skipped
+            )
 
     def _of_operators(self) -> Iterator[Figures]:
         kinds = {each.id: each.kind for each in self._plan.operators}

@@ -16,7 +16,6 @@ from typing import TextIO
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, fail, one_of
 from cql.visible import visible
-from planner import operators as op
 from planner.network import compile_definition
 from runtime.columns.batch import ChangeBatch, concat
 from runtime.connectors import SourceRows, open_source
@@ -105,8 +104,8 @@ def try_query(catalog: Catalog, data: Mapping[str, Sequence[SourceRows]] = NO_DA
 def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | RelationDef]:
     """Return the tables that a query reads and that change."""
     found: dict[str, StreamDef | RelationDef] = {}
-    for source in compile_definition(query).operators:
-        if isinstance(source, op.Source) and source.time is not None:
+    for source in compile_definition(query).sources:
+        if source.time is not None:
             table = catalog.as_read(source.table)
             found[table.name] = table
     return list(found.values())

@@ -28,7 +28,6 @@ from cql.intervals import TimeDomain
 from cql.query import MOST_KEPT
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
-from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import concat_columns
@@ -476,7 +475,7 @@ def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
     """Return the queries that can share a network: those whose sources are on one clock, or on none."""
     found: dict[TimeDomain | None, list[QueryPlan]] = {}
     for query in queries:
-        times = (each.time for each in query.operators if isinstance(each, op.Source))
+        times = (each.time for each in query.sources)
         found.setdefault(next((time for time in times if time is not None), None), []).append(query)
     return list(found.values())
 

@@ -70,7 +70,7 @@ class Counters:
             self.unended = {}
             self._table_of = {source.feed: source.table for source in plan.sources}
             self._clock = next((source.time for source in plan.sources if source.time is not None), None)
-            self._keeping = [each.id for each in (*plan.operators, *plan.stores)]
+            self._keeping = [*(each.id for each in plan.operators), *(each.id for each in plan.stores)]
 
     def count(self, batch_id: int, reports: Sequence[Report], rows_out: Mapping[str, int], seconds: float) -> None:
         """Add up what the places of a network report of a micro-batch, and what was delivered."""

@@ -78,7 +78,7 @@ def combinations(layout: NetworkLayout, edge: Edge) -> tuple[Combination, ...]:
 def _readers(layout: NetworkLayout, edge: Edge) -> Iterator[Reader | None]:
     """Yield the aggregates that read an edge, each through a window of time; None stands for anybody else."""
     for window in _reading(layout, edge.to, edge.key):
-        spec = window.window if isinstance(window, op.SeqWindow) else None
+        spec = window.window_spec
         for reader in _reading(layout, edge.to, window.id):
             is_one = isinstance(spec, RangeSpec) and isinstance(reader, op.Aggregate) and _is_combinable(reader)
             yield Reader(spec, reader) if is_one else None  # type: ignore[arg-type]

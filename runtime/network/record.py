@@ -181,7 +181,7 @@ def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
 
 def _meaning(catalog: Catalog, query: QueryDef, compiled: QueryPlan) -> str:
     """Return a text that is the same for queries that mean the same: their operators, what they read, and may lose."""
-    tables = sorted({each.table for each in compiled.operators if isinstance(each, op.Source)})
+    tables = sorted({each.table for each in compiled.sources})
     read = [source_name(catalog.table(name)) for name in tables]  # type: ignore[arg-type]
     level = service_level(query.options, query.settings)
     lost = [level.policy, level.max_gap, level.seed] if level.policy != "none" else []

@@ -41,6 +41,8 @@ from runtime.operators.counted import (
     if_unmatched,
     once,
 )
+from runtime.operators.registry import implements
+from runtime.operators.state_words import evicting_piece, half_piece, outer_piece, piece_of_input, skipping_piece
 from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Store, StoredEnds, Stub
@@ -51,17 +53,20 @@ from shedding.join_deciders import Cutoff, Selections
 # Making
 
 
+@implements(op.BinaryJoin, state=outer_piece)
 def join_operator(node: op.BinaryJoin, context: Context) -> Operator:
     """Return the operator for a join's kind."""
     return InnerJoin(node, context, exact_join(node, context)) if node.join == "inner" else OuterJoin(node, context)
 
 
+@implements(op.MJoin)
 def multiway_join(node: op.MJoin, context: Context) -> InnerJoin:
     """Return the operator for a join of several inputs."""
     stubs = [context.stubs[f"{node.id}/input{at + 1}"] for at in range(len(node.inputs))]
     return InnerJoin(node, context, _exact(context, stubs, node.keys, node.residual))
 
 
+@implements(op.SelectiveJoin)
 def selective_join(node: op.SelectiveJoin, context: Context) -> InnerJoin:
     """Return the operator for a join that compares rows of some ages."""
 
@@ -78,6 +83,7 @@ def selective_join(node: op.SelectiveJoin, context: Context) -> InnerJoin:
     return InnerJoin(node, context, Matcher(matcher.inputs, matcher.residual, tactic))
 
 
+@implements(op.DualJoin, state=skipping_piece)
 def dual_join(node: op.DualJoin, context: Context) -> InnerJoin:
     """Return the operator for a join in which rows that find few others do not probe."""
 
@@ -91,6 +97,7 @@ def dual_join(node: op.DualJoin, context: Context) -> InnerJoin:
     return InnerJoin(node, context, Matcher(exact.inputs, exact.residual, tactic))
 
 
+@implements(op.EvictingJoin, state=evicting_piece)
 def memory_limited_join(node: op.EvictingJoin, context: Context) -> InnerJoin:
     """Return the operator for a join within a number of bytes."""
     types = [context.types[edge.operator] for edge in node.inputs]
@@ -284,6 +291,7 @@ class OuterJoin(_Join):
             counted.load(_below(chunks, f"unmatched{port}/"), self.until)
 
 
+@implements(op.SemiJoin, op.AntiJoin, state=half_piece)
 class HalfJoin(_Join):
     """A semijoin or antijoin. Without a residual it is enough to know which keys the right side has."""
 
@@ -357,6 +365,7 @@ class HalfJoin(_Join):
             self.matcher.inputs[1].stub.seen = self._key_store.length
 
 
+@implements(op.StreamJoin, state=piece_of_input)
 class StreamJoin(Operator):
     """Elements of a stream with the rows that a relation has at their instants.
 

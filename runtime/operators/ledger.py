@@ -15,6 +15,7 @@ from runtime.columns.batch import ChangeBatch, Columns, Ints, Mask, empty_batch,
 from runtime.columns.row_codes import changes, distinct_rows, order_by
 from runtime.columns.texts import known_instants
 from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
 from runtime.operators.streams import ChangeLog
 from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.group_table import SlotTable
@@ -26,6 +27,7 @@ _FEWEST = 1024
 _ROWS = "rows"
 
 
+@implements(op.Ledger)
 class Ledger(Operator):
     """Keeps how often each row is there; `ignored` counts the removals that were left out."""
 

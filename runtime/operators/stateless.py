@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cql.bound.text import expression_text
 from planner import operators as op
-from planner.text import expression_text
 from runtime.columns.batch import ChangeBatch
 from runtime.expressions.filters import Filter
-from runtime.operators.base import Context, Operator, StepFigures, evaluate_all
+from runtime.operators.base import Operator, StepFigures, evaluate_all
+from runtime.operators.registry import Step, implements
+from runtime.operators.row_by_row import row_by_row
 
 
-class Selection:
-    """The predicates of a select, in an operator or where rows are read."""
+@row_by_row(op.Select)
+class Selection(Step):
+    """Passes the rows for which all predicates are true."""
 
     def __init__(self, node: op.Select, functions: Mapping[str, Any]) -> None:
         self.filter = Filter(node.predicates, functions)
@@ -21,10 +24,9 @@ class Selection:
         self._texts = [expression_text(predicate, names) for predicate in node.predicates]
 
     def passed(self, batch: ChangeBatch) -> ChangeBatch:
-        """Return the rows for which all predicates are true."""
         return batch.filter(self.filter.holds(batch.columns, len(batch))) if len(batch) else batch
 
-    def figures(self) -> list[StepFigures]:
+    def figures(self) -> Sequence[StepFigures]:
         """Return what the predicates have done, if there are several."""
         if len(self._texts) == 1:
             return []
@@ -33,32 +35,22 @@ class Selection:
             for at, (text, own) in enumerate(zip(self._texts, self.filter.figures, strict=True))
         ]
 
-
-class Select(Operator):
-    """Passes the rows for which all predicates are true."""
-
-    def __init__(self, node: op.Select, context: Context) -> None:
-        super().__init__(node, context)
-        self.selection = Selection(node, context.functions)
-
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
-        return self.selection.passed(batch)
-
-    def figures(self) -> Sequence[StepFigures]:
-        return self.selection.figures()
+    def count_anew(self) -> None:
+        self.filter.count_anew()
 
 
-class Project(Operator):
+@row_by_row(op.Project)
+class Projection(Step):
     """Computes expressions of each row."""
 
-    def __init__(self, node: op.Project, context: Context) -> None:
-        super().__init__(node, context)
-        self._evaluate = evaluate_all(node.items, context.functions)
+    def __init__(self, node: op.Project, functions: Mapping[str, Any]) -> None:
+        self._evaluate = evaluate_all(node.items, functions)
 
-    def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+    def passed(self, batch: ChangeBatch) -> ChangeBatch:
         return batch.with_columns(self._evaluate(batch.columns, len(batch)))
 
 
+@implements(op.Union)
 class Union(Operator):
     """Passes the rows of both inputs."""
 

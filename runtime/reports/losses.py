@@ -91,7 +91,7 @@ def losses_of(
     for query in queries:
         units = units_of_query(plan, query.name)
         below = list(plan.below(plan.output(query.name)))
-        drops = [passing(each.id) for each in below if isinstance(each, op.WindowDrop | op.RandomDrop)]
+        drops = [passing(each.id) for each in below if isinstance(each, op.SourceDrop)]
         joined = next((pairs[each.id] for each in below if each.id in pairs), None)
         chosen = choices_of_query(plan, query.name)
         if joined is not None:
@@ -100,7 +100,7 @@ def losses_of(
             found.append(_left_out(query, chosen, choices, drops, why))
         if units is None or chosen:
             continue
-        top = next((each for each in below if isinstance(each, op.KeepWindows | op.Hold)), None)
+        top = next((each for each in below if isinstance(each, op.KeptUnits)), None)
         schedule = schedules[units.schedule]
         stretches = _stretches(schedule, top, spans[query.name]) if top and query.name in spans else ()
         cause = why(units.schedule) if schedule.wanted > 0 else ""
@@ -156,7 +156,7 @@ def _left_out(
     """
     level, deciders = service_level(query.options, query.settings), [choices.deciders[name] for name in joins]
     recalls = [recall for each in deciders if (recall := each.recall()) is not None]
-    of_rows = any(isinstance(choices.joins[name], op.DualJoin) for name in joins)
+    of_rows = any(choices.joins[name].counts_rows for name in joins)
     kept = min((passed / taken for taken, passed in drops if taken and of_rows), default=1.0)
     fraction = max(each.fraction for each in deciders)
     cause = next((why(name) for name, each in zip(joins, deciders, strict=True) if each.fraction > 0), "")
@@ -165,7 +165,7 @@ def _left_out(
     return Loss(query.name, level, joins[0], fraction, fraction, True, 0, 0, 0, rows, (), cause, recall)
 
 
-def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
+def _stretches(schedule: Schedule, top: op.KeptUnits, span: tuple[int, int]) -> tuple[Stretch, ...]:
     """Return the kept and lost stretches of all units that have begun."""
     length, grain = schedule.length, top.grain
     first, last = (-(-(instant // grain * grain) // length) for instant in span)

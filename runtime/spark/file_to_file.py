@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cql.source import NO_SPAN
-from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors import SourceRows
@@ -25,7 +24,7 @@ from runtime.connectors.file_options import FileOptions
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
 from runtime.network.lateness import PlaceSpan
-from runtime.network.source_stage import Step, step
+from runtime.operators.registry import Step, make_step
 from runtime.spark.broadcast import Sent
 from runtime.spark.sources import FileReader, carrying, on_time
 from runtime.spark.task_properties import directives_now
@@ -67,16 +66,16 @@ class Writing:
     def steps(self) -> list[tuple[str, Step]]:
         """The operators above the source, ready to work, and their ids."""
         if not self._steps:
-            chain = (each for each in self.plan.operators if isinstance(each, op.Select | op.Project))
-            self._steps.extend((each.id, step(each, self.functions)) for each in chain)
+            chain = (each for each in self.plan.operators if each.is_row_by_row)
+            self._steps.extend((each.id, make_step(each, self.functions)) for each in chain)
         return self._steps
 
     def made(self, rows: SourceRows) -> ChangeBatch:
         """Return the results of some rows."""
         batch = ChangeBatch(rows.columns, rows.instants, None, None, 0)
-        for operator, do in self.steps:
+        for operator, step in self.steps:
             try:
-                batch = do(batch)
+                batch = step.passed(batch)
             except UserFunctionFailed as failure:
                 failure.operator = operator
                 raise explained(failure, self.callers, self.plan, self.places) from None

@@ -27,7 +27,6 @@ from cql.catalog import QueryDef, StreamDef
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.types import Kind
-from planner import operators as op
 from planner.plan import Plan, QueryPlan
 from runtime.connectors.batch_sinks import hidden_folder
 from runtime.connectors.file_options import FileOptions
@@ -73,7 +72,7 @@ def native_stream(
     query: QueryDef, compiled: QueryPlan, definitions: Definitions, has_function: bool
 ) -> StreamDef | None:
     """Return the stream of a query that runs without a network, in the order of arrival; None of any other query."""
-    sources = [each for each in compiled.operators if isinstance(each, op.Source)]
+    sources = compiled.sources
     output = compiled.operators[-1]
     if output.placement != "source" or len(sources) != 1:
         return None
