@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
+    from runtime.local.durable_run import DurableRun
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
@@ -178,8 +179,22 @@ class Script:
         if self.options.is_whole_process:
             hide_pandas()
 
-    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
+    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | DurableRun:
         self._prepare_local()
+        checkpoint = self._checkpoint()
+        if checkpoint is not None:
+            from runtime.local.durable_run import DurableRun
+
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            return DurableRun(
+                catalog,
+                queries,
+                checkpoint,
+                output=self.options.output,
+                adopt=self.options.adopt,
+                places=self.places,
+                warn=complain,
+            )
         from runtime.local.run import LocalRun
 
         return LocalRun(catalog, queries, output=self.options.output, places=self.places)

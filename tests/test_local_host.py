@@ -1,4 +1,4 @@
-"""The local host: what a network yields on it is what a run without kills yields, whenever it is killed and restarted."""
+"""The local host: whenever a network is killed and started again, its files are those of a run without kills."""
 
 from __future__ import annotations
 
