@@ -220,11 +220,11 @@ def test_a_driver_adds_up_the_steps_of_all_buckets_and_micro_batches() -> None:
     counters.begin(plan)
     batches = 0
     while run.step():
-        counters.count(batches, run.counted, {}, 0.0)
+        counters.count(batches, run.reports, {}, 0.0)
         batches += 1
-    counters.count(batches, run.counted, {}, 0.0)
+    counters.count(batches, run.reports, {}, 0.0)
     run.finish()
-    counters.count(batches + 1, run.counted, {}, 0.0)
+    counters.count(batches + 1, run.reports, {}, 0.0)
     predicates = [
         (each.what, each.elements_in, each.elements_out) for each in counters.figures() if each.kind == "predicate"
     ]
