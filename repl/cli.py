@@ -267,12 +267,14 @@ def _settings(parser: argparse.ArgumentParser, given: Sequence[str]) -> Settings
 
 
 def _check_kept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Leave by way of the parser if a shell on the local engine is to keep a checkpoint."""
-    if options.command != "repl" or options.engine != "local":
+    """Leave by way of the parser if the local engine is to keep a checkpoint where it cannot."""
+    if getattr(options, "engine", "spark") == "spark":
         return
-    if options.checkpoint is not None or options.adopt:
+    if options.command == "repl" and (options.checkpoint is not None or options.adopt):
         given = "--checkpoint" if options.checkpoint is not None else "--adopt"
         parser.error(f"{given}: the shell keeps no checkpoint on the local engine; use cql run, or run on Spark")
+    if options.adopt and options.checkpoint is None:
+        parser.error("--adopt: say which checkpoint: --checkpoint FOLDER")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
-    from runtime.local.durable_run import DurableRun
+    from runtime.local.host_run import LocalHostRun
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
@@ -179,14 +179,14 @@ class Script:
         if self.options.is_whole_process:
             hide_pandas()
 
-    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | DurableRun:
+    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | LocalHostRun:
         self._prepare_local()
         checkpoint = self._checkpoint()
-        if checkpoint is not None:
-            from runtime.local.durable_run import DurableRun
+        if checkpoint is not None or catalog.settings.files == "follow":
+            from runtime.local.host_run import LocalHostRun
 
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            return DurableRun(
+            return LocalHostRun(
                 catalog,
                 queries,
                 checkpoint,

@@ -1,7 +1,7 @@
-"""Runs queries in this process from a checkpoint: networks on local hosts, which go on where they were.
+"""Runs queries in this process on local hosts: from a checkpoint, where they go on, or over folders that are followed.
 
-Files appear as micro-batches are delivered, each once. A run over folders that are followed commits every now and then,
-any other one when it ends.
+Files of results appear as micro-batches are delivered, each once. A run without an end commits every now and then, any
+other one when it ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ COMMIT_SECONDS = 0.2
 """How often a run without an end commits."""
 
 
-class DurableRun(NetworkRun):
-    """Some queries of a catalog at work in this process, from a checkpoint."""
+class LocalHostRun(NetworkRun):
+    """Some queries of a catalog at work in this process; without a checkpoint, what is kept goes with the process."""
 
     def __init__(
         self,
         catalog: Catalog,
         queries: Iterable[QueryDef],
-        checkpoint: Path,
+        checkpoint: Path | None,
         *,
         output: Output = "table",
         out: TextIO | None = None,
@@ -45,7 +45,7 @@ class DurableRun(NetworkRun):
         warn: Warn | None = None,
     ) -> None:
         definitions = Definitions(catalog, list(queries), places=places)
-        folder = checkpoint.absolute()
+        folder = None if checkpoint is None else checkpoint.absolute()
         super().__init__(definitions, output=output, out=out, checkpoint=folder, adopt=adopt, warn=warn)
 
     def _prepare(self) -> None:
