@@ -1,7 +1,7 @@
 """Sinks that take the results of a query a batch at a time, each so that a batch may come again.
 
 A batch whose delivery was begun and not committed comes again under the same number, with the same results. Putting it
-again replaces what was put, where the place of the results allows that: `runtime/spark/delivery.py` has the table.
+again replaces what was put, where the place of the results allows that: `runtime/delivery/delivery.py` has the table.
 """
 
 from __future__ import annotations

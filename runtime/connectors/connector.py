@@ -165,8 +165,8 @@ class Connector(ABC):
     def option_names(self, use: Use) -> list[str]:
         """Return the names of all options, the names that documents use first."""
         described = list(self.options.described(use))
-        names = [name for at in (0, 1) for each in described for name in (each.names[1:] if at else each.names[:1])]
-        return list(dict.fromkeys([*names, *sorted(self.spark_options if use == "read" else ())]))
+        others = [name for each in described for name in each.option.also]
+        return [*(each.name for each in described), *others, *sorted(self.spark_options if use == "read" else ())]
 
     def needed_options(self, use: Use) -> list[str]:
         """Return the names of the options that have to be given."""

@@ -6,7 +6,7 @@ tables in documents. A name that no connector has is one of Spark's.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from runtime.connectors.connector import Connector
 from runtime.connectors.console import ConsoleConnector
@@ -66,7 +66,7 @@ def read_by_engine() -> list[str]:
     return [each.name for each in sources() if each.is_bounded]
 
 
-@cache
+@lru_cache(maxsize=64)
 def secret_options(format_name: str | None) -> frozenset[str]:
     """Return the options of a format, or of any, that hold secrets, in lower case."""
     known = CONNECTORS if format_name is None else [connector(format_name)]
