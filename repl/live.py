@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from planner.plan import Plan
     from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
+    from runtime.network.run import NextNetwork
     from runtime.reports.losses import Loss
-    from runtime.spark.run import NextNetwork, SparkRun
+    from runtime.spark.run import SparkRun
 
 KEPT = 10_000
 """How many rows of changes a run keeps of each query until they are looked at."""
