@@ -36,6 +36,9 @@ from planner.partitioning import (
 from planner.text import aggregate_text, expression_text
 
 NOT_SPREAD = "the network that it was added to has too few stages to spread it"
+NO_KEYS = "a join without an equality has no keys to split by"
+OVER_ALL = "an aggregate without GROUP BY is over all rows"
+"""Why an operator is in one bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,16 +319,10 @@ class PlanBuilder:
         """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
         if not self.spread:
             return [self._to_single(b) for b in lower], None, NOT_SPREAD
-        if not keys[0]:
-            reason = "a join without an equality has no keys to split by"
-            return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
         single = next((b for b in lower if b.partitioning.mode == "single"), None)
-        if single is not None:
-            return (
-                self._levelled(lower, [self._to_single(b) for b in lower], None),
-                None,
-                single.operator.reason,
-            )
+        if not keys[0] or single is not None:
+            reason = NO_KEYS if single is None or not keys[0] else single.operator.reason
+            return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
         order: list[int] | None = None
         for built, own in zip(lower, keys, strict=True):
             order = order or key_order(built.partitioning, own)
@@ -352,13 +349,7 @@ class PlanBuilder:
     # Operators with keys
 
     def _aggregate(self, node: bound.Aggregate, demand: Demand) -> Built:
-        names = [f.name for f in node.input.schema]
-        described = [
-            op.OutputColumn(name=expression_text(key, names), type=key.type, nullable=key.nullable) for key in node.keys
-        ] + [
-            op.OutputColumn(name=aggregate_text(call, names), type=call.type, nullable=call.nullable)
-            for call in node.calls
-        ]
+        described = _columns_of_groups(node)
         more: dict[str, Any] = {
             "keys": node.keys,
             "calls": node.calls,
@@ -368,8 +359,7 @@ class PlanBuilder:
         }
         if not node.keys:
             below = self.build(node.input, ONE_BUCKET)
-            reason = "an aggregate without GROUP BY is over all rows"
-            made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=reason, **more)
+            made = self._add(op.Aggregate, [self._to_single(below)], described, False, reason=OVER_ALL, **more)
             return Built(made, SINGLE)
         groups = columns(node)[: len(node.keys)]
         chosen = [at for at, group in enumerate(groups) if demand and group in demand] or list(range(len(groups)))
@@ -510,6 +500,14 @@ def _arrival_level(edge: op.InputEdge, operator: op.Operator) -> int:
 
 def _columns(node: Rel) -> list[op.OutputColumn]:
     return [op.OutputColumn(name=f.name, type=f.type, nullable=f.nullable) for f in node.schema]
+
+
+def _columns_of_groups(node: bound.Aggregate) -> list[op.OutputColumn]:
+    """Return the columns of an aggregate: its keys, then its calls."""
+    names = [f.name for f in node.input.schema]
+    keys = [op.OutputColumn(name=expression_text(k, names), type=k.type, nullable=k.nullable) for k in node.keys]
+    calls = [op.OutputColumn(name=aggregate_text(c, names), type=c.type, nullable=c.nullable) for c in node.calls]
+    return keys + calls
 
 
 def _renamed(given: Sequence[op.OutputColumn], node: Rel) -> list[op.OutputColumn]:

@@ -7,7 +7,7 @@ to the index to allow for rounding. What codes are is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite
 
@@ -148,14 +148,19 @@ def _bands(terms: list[Expr], width: int) -> Iterator[Band]:
     """Yield the pairs of values that are bounded from both sides."""
     bounds = [found for term in terms if (found := _bound(term, width))]
     for pair in dict.fromkeys((bound.difference.left, bound.difference.right) for bound in bounds):
-        mine = [each for each in bounds if (each.difference.left, each.difference.right) == pair]
-        numbers = any(each.tells_numbers for each in mine) or all(part.type.kind is not Kind.DOUBLE for part in pair)
-        usable = [each for each in mine if numbers or not each.needs_numbers]
-        low = max((each.low for each in usable), default=-float("inf"))
-        high = min((each.high for each in usable), default=float("inf"))
+        usable = _usable(pair, bounds)
+        low = max((bound.low for bound in usable), default=-float("inf"))
+        high = min((bound.high for bound in usable), default=float("inf"))
         if isfinite(low) and isfinite(high) and low <= high:
             left, right = pair
-            yield Band(left, shifted(right, -width), low, high, max(each.difference.scale for each in usable))
+            yield Band(left, shifted(right, -width), low, high, max(bound.difference.scale for bound in usable))
+
+
+def _usable(pair: tuple[Expr, Expr], bounds: Iterable[_DifferenceBound]) -> list[_DifferenceBound]:
+    """Return the bounds of a pair of values that hold whatever the values are, or that both are known to be numbers."""
+    own = [bound for bound in bounds if (bound.difference.left, bound.difference.right) == pair]
+    are_numbers = any(bound.tells_numbers for bound in own) or all(part.type.kind is not Kind.DOUBLE for part in pair)
+    return [bound for bound in own if are_numbers or not bound.needs_numbers]
 
 
 def _bound(term: Expr, width: int) -> _DifferenceBound | None:

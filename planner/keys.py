@@ -45,20 +45,28 @@ def key_of(rel: Rel) -> frozenset[int] | None:
         case Project():
             return _projected(key_of(rel.input), rel.items)
         case Join(kind=JoinKind.INNER) | KeyedJoin(kind=JoinType.INNER):
-            left, right = key_of(rel.left), key_of(rel.right)
-            if left is None or right is None:
-                return None
-            return left | {at + len(rel.left.schema) for at in right}
+            return _of_inner_join(rel)
         case RowNumber():
             inner = key_of(rel.input)
             return frozenset((*rel.partition, len(rel.input.schema))) if inner is None else inner
         case GroupTopN():
-            inner = key_of(rel.input)
-            if inner is not None or (rel.limit > 1 and rel.number is None):
-                return inner
-            number = () if rel.limit == 1 else (len(rel.input.schema),)
-            return frozenset((*rel.partition, *number))
+            return _of_group_top_n(rel)
     return None
+
+
+def _of_group_top_n(rel: GroupTopN) -> frozenset[int] | None:
+    inner = key_of(rel.input)
+    if inner is not None or (rel.limit > 1 and rel.number is None):
+        return inner
+    number = () if rel.limit == 1 else (len(rel.input.schema),)
+    return frozenset((*rel.partition, *number))
+
+
+def _of_inner_join(rel: Join | KeyedJoin) -> frozenset[int] | None:
+    left, right = key_of(rel.left), key_of(rel.right)
+    if left is None or right is None:
+        return None
+    return left | {at + len(rel.left.schema) for at in right}
 
 
 def _all(rel: Rel) -> frozenset[int]:

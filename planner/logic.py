@@ -71,24 +71,26 @@ def _with_simple_operands(expression: Expr) -> Expr:
 
 
 def _connective(call: Call, as_filter: bool) -> Expr:
-    name = call.function
-    terms = in_order(_flat(name, [simplified(part, as_filter) for part in call.arguments]))
-    neutral, absorbing = name == "and", name == "or"
-    kept = [term for term in terms if not is_constant(term, neutral)]
-    if as_filter and name == "or":
-        kept = [term for term in kept if not is_constant(term, None)]
-    if as_filter and name == "and":
-        kept = [_truth(False, term.span) if is_constant(term, None) else term for term in kept]
-    decisive = next((term for term in kept if is_constant(term, absorbing)), None)
-    if decisive is not None:
-        kept = in_order([*(term for term in kept if has_subquery(term)), decisive])
+    is_and = call.function == "and"
+    terms = in_order(_flat(call.function, [simplified(part, as_filter) for part in call.arguments]))
+    kept = _decisive([term for term in terms if not is_constant(term, is_and)], not is_and, as_filter)
     if not kept:
-        return _truth(neutral, call.span)
+        return _truth(is_and, call.span)
     if len(kept) == 1:
         return kept[0]
     if len(kept) == len(call.arguments) and all(a is b for a, b in zip(kept, call.arguments, strict=True)):
         return call
     return replace(call, arguments=tuple(kept), nullable=any(term.nullable for term in kept))
+
+
+def _decisive(terms: list[Expr], absorbing: bool, as_filter: bool) -> list[Expr]:
+    """Return the terms that decide: as a filter NULL is FALSE, and one absorbing term replaces all without a query."""
+    if as_filter and absorbing:
+        terms = [term for term in terms if not is_constant(term, None)]
+    elif as_filter:
+        terms = [_truth(False, term.span) if is_constant(term, None) else term for term in terms]
+    decisive = next((term for term in terms if is_constant(term, absorbing)), None)
+    return terms if decisive is None else in_order([*(term for term in terms if has_subquery(term)), decisive])
 
 
 def _flat(name: str, terms: Iterable[Expr]) -> Iterable[Expr]:

@@ -212,7 +212,7 @@ class AntiJoin(Operator):
 
 
 class MJoin(Operator):
-    """A multiway join; what arrives at an input probes the others in the order of the inputs."""
+    """A multiway join; what arrives at an input probes the others one after the other."""
 
     kind: Literal["mjoin"] = "mjoin"
     keys: tuple[tuple[ExprField, ...], ...]

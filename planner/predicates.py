@@ -94,12 +94,7 @@ def known_predicates(rel: Rel, about: frozenset[int]) -> list[Expr]:
         return []
     match rel:
         case Filter():
-            own = [
-                term
-                for term in conjuncts(rel.predicate)
-                if depends_on_row_only(term) and (read := columns_read(term)) and read <= about
-            ]
-            return own + known_predicates(rel.input, about)
+            return _said_about(rel.predicate, about) + known_predicates(rel.input, about)
         case Window() | Distinct() | TopN() | RelToStream():
             return known_predicates(rel.input, about)
         case RowNumber() | GroupTopN():
@@ -109,20 +104,34 @@ def known_predicates(rel: Rel, about: frozenset[int]) -> list[Expr]:
         case Aggregate():
             return _renamed(rel, rel.keys, about)
         case Join() | KeyedJoin() | MultiJoin() | StreamJoin():
-            found: list[Expr] = []
-            passes = may_filter(rel, FILTERS_ABOVE)
-            for at, (side, start) in enumerate(zip(direct_inputs(rel), starts(rel), strict=True)):
-                there = frozenset(range(start, start + len(side.schema))) & about
-                if passes[at] and there:
-                    known = known_predicates(side, frozenset(column - start for column in there))
-                    found += [moved(term, rel, lambda column: column + start) for term in known]  # noqa: B023
-            return found
+            return _known_of_inputs(rel, about)
         case SetOperation():
             left = [moved(term, rel) for term in known_predicates(rel.left, about)]
             if rel.kind is SetKind.UNION:
                 return [term for term in left if is_known(moved(term, rel.right), rel.right)]
             return left
     return []
+
+
+def _said_about(predicate: Expr, about: frozenset[int]) -> list[Expr]:
+    """Return the conjuncts of a filter that are about some columns of the row and nothing else."""
+    return [
+        term
+        for term in conjuncts(predicate)
+        if depends_on_row_only(term) and (read := columns_read(term)) and read <= about
+    ]
+
+
+def _known_of_inputs(rel: Join | KeyedJoin | MultiJoin | StreamJoin, about: frozenset[int]) -> list[Expr]:
+    """Return what is known of the rows of a join because filters below its inputs say it."""
+    found: list[Expr] = []
+    passes = may_filter(rel, FILTERS_ABOVE)
+    for at, (side, start) in enumerate(zip(direct_inputs(rel), starts(rel), strict=True)):
+        there = frozenset(range(start, start + len(side.schema))) & about
+        if passes[at] and there:
+            known = known_predicates(side, frozenset(column - start for column in there))
+            found += [moved(term, rel, lambda column: column + start) for term in known]  # noqa: B023
+    return found
 
 
 def _renamed(rel: Project | Aggregate, items: tuple[Expr, ...], about: frozenset[int]) -> list[Expr]:
@@ -156,22 +165,26 @@ def is_known(predicate: Expr, rel: Rel) -> bool:
                 substituted(predicate, rel.keys), rel.input
             )
         case Join() | KeyedJoin() | MultiJoin() | StreamJoin():
-            condition = condition_of(rel)
-            if condition is not None and kind_of(rel) is JoinType.INNER:
-                if _says(condition, moved(predicate, rel)):
-                    return True
-            read = inputs_read(rel, columns_read(predicate))
-            return any(
-                is_known(moved(predicate, side, lambda at, start=start: at - start), side)  # type: ignore[misc]
-                for number, (side, start) in enumerate(zip(direct_inputs(rel), starts(rel), strict=True))
-                if may_filter(rel, FILTERS_ABOVE)[number] and read in ([], [number])
-            )
+            return _is_known_of_join(predicate, rel)
         case SetOperation():
             known = [is_known(moved(predicate, side), side) for side in (rel.left, rel.right)]
             return (
                 all(known) if rel.kind is SetKind.UNION else any(known) if rel.kind is SetKind.INTERSECT else known[0]
             )
     return False
+
+
+def _is_known_of_join(predicate: Expr, rel: Join | KeyedJoin | MultiJoin | StreamJoin) -> bool:
+    """Tell whether the condition of a join, or a filter below one of its inputs, says what a predicate says."""
+    condition = condition_of(rel)
+    if condition is not None and kind_of(rel) is JoinType.INNER and _says(condition, moved(predicate, rel)):
+        return True
+    read = inputs_read(rel, columns_read(predicate))
+    return any(
+        is_known(moved(predicate, side, lambda at, start=start: at - start), side)  # type: ignore[misc]
+        for number, (side, start) in enumerate(zip(direct_inputs(rel), starts(rel), strict=True))
+        if may_filter(rel, FILTERS_ABOVE)[number] and read in ([], [number])
+    )
 
 
 def _says(condition: Expr, predicate: Expr) -> bool:

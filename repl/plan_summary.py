@@ -43,7 +43,8 @@ def registered_lines(plan: Plan, query: QueryDef) -> list[str]:
     lines = [f"  {line}" for line in _tree(plan, plan.by_id[output.inputs[0].operator])]
     if len(lines) > MOST_LINES:
         lines[MOST_LINES - 1 :] = [f"  .. {len(lines) - MOST_LINES + 1} more; EXPLAIN QUERY {query.name} shows all"]
-    return [*lines, *_sharing(plan, output), f"  state: {_state(plan.part(query.name))}", *_spread(plan, output)]
+    shared = [*_shared_operators(plan, output), *_shared_state(plan, output)]
+    return [*lines, *shared, f"  state: {_state(plan.part(query.name))}", *_spread(plan, output)]
 
 
 def _tree(plan: Plan, operator: op.Operator) -> Iterator[str]:
@@ -60,7 +61,7 @@ def _step(plan: Plan, operator: op.Operator) -> str:
     return operator.table if isinstance(operator, op.Source) else headline(operator, plan.by_id)
 
 
-def _sharing(plan: Plan, output: op.Output) -> Iterator[str]:
+def _shared_operators(plan: Plan, output: op.Output) -> Iterator[str]:
     """Yield what a query has in common with others, for each set of them; only the last of a chain is told."""
     shared: dict[tuple[str, ...], list[op.Operator]] = {}
     for operator in plan.below(output):
@@ -71,6 +72,10 @@ def _sharing(plan: Plan, output: op.Output) -> Iterator[str]:
         read = {edge.operator for each in operators for edge in each.inputs}
         tops = [_step(plan, each) for each in operators if each.id not in read]
         yield f"  shared with {_listed(others)}: {', '.join(tops)}"
+
+
+def _shared_state(plan: Plan, output: op.Output) -> Iterator[str]:
+    """Yield what a query remembers together with others."""
     stubs = {synopsis.id: synopsis for synopsis in plan.part(output.query).synopses}
     for store in plan.stores:
         own = [stubs[stub] for stub in store.stubs if stub in stubs]

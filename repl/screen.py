@@ -27,6 +27,7 @@ from repl.consoles import SafeConsole
 from repl.figures import count, duration, size, sparkline
 from repl.summary import query_lines, shed_text, status_line
 from repl.terminal_display import TerminalDisplay
+from runtime.engine.statistics import Figures
 
 MOST_OPERATORS = 8
 """How many operators are listed, those that take the most time."""
@@ -204,28 +205,35 @@ def _queries(run: Background, chosen: str | None, room: int) -> Iterator[Rendera
 
 def _operators(run: Background, plan: Plan | None, query: str | None, width: int, most: int) -> list[RenderableType]:
     """Return a table of the operators that take the most time."""
-    found = [each for each in run.course.last.operators if each.what != "output"]
-    if plan is not None and query is not None:
-        own = {each.id for each in plan.below(plan.output(query))} if query in plan.queries else set()
-        found = [each for each in found if each.name in own]
-    found.sort(key=lambda each: each.seconds or 0.0, reverse=True)
-    if most < 2 or not found:
+    slowest = _slowest_first(run.course.last.operators, plan, query)
+    if most < 2 or not slowest:
         return []
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), width=width)
     table.add_column("operator", ratio=1, no_wrap=True, overflow="ellipsis")
-    for name in ("in", "out", "passes", "time", "state")[: 5 if width >= 70 else 2]:
+    shown = 5 if width >= 70 else 2
+    for name in ("in", "out", "passes", "time", "state")[:shown]:
         table.add_column(name, justify="right", no_wrap=True)
-    for each in found[: most - 1]:
-        what = each.what
-        if plan is not None and each.name in plan.by_id:
-            what = headline(plan.by_id[each.name], plan.by_id)
-        passes = "" if each.selectivity is None else f"{each.selectivity:.2g}"
-        cells = (
-            count(each.elements_in or 0),
-            count(each.elements_out or 0),
-            passes,
-            duration(each.seconds or 0.0),
-            "" if each.bytes_now is None else size(each.bytes_now),
-        )
-        table.add_row(Text(what), *cells[: 5 if width >= 70 else 2])
+    for operator in slowest[: most - 1]:
+        node = None if plan is None else plan.by_id.get(operator.name)
+        what = operator.what if plan is None or node is None else headline(node, plan.by_id)
+        table.add_row(Text(what), *_cells(operator)[:shown])
     return [Text(), table]
+
+
+def _slowest_first(operators: Iterable[Figures], plan: Plan | None, query: str | None) -> list[Figures]:
+    """Return the operators of a query, or of all, those first that have taken the most time."""
+    found = [operator for operator in operators if operator.what != "output"]
+    if plan is not None and query is not None:
+        own = {node.id for node in plan.below(plan.output(query))} if query in plan.queries else set()
+        found = [operator for operator in found if operator.name in own]
+    return sorted(found, key=lambda operator: operator.seconds or 0.0, reverse=True)
+
+
+def _cells(operator: Figures) -> tuple[str, ...]:
+    return (
+        count(operator.elements_in or 0),
+        count(operator.elements_out or 0),
+        "" if operator.selectivity is None else f"{operator.selectivity:.2g}",
+        duration(operator.seconds or 0.0),
+        "" if operator.bytes_now is None else size(operator.bytes_now),
+    )

@@ -30,14 +30,14 @@ from cql.intervals import TimeDomain
 from cql.types import DataType
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import ChangeBatch
+from runtime.connectors import batch_sinks
 from runtime.connectors.claims import NAME
 from runtime.connectors.python_data import Callback
 from runtime.connectors.results import Writer
 from runtime.connectors.sinks import open_sink
 from runtime.connectors.tables import Screen
-from runtime.delivery import sinks
 from runtime.delivery.delivery import Delivery
-from runtime.delivery.sinks import Target
+from runtime.delivery.targets import Target
 
 CASES = int(os.environ.get("CQL_FUZZ", "25"))
 """How many random runs with crashes are tried."""
@@ -461,7 +461,7 @@ def test_a_file_that_someone_cut_is_not_continued(monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sinks.StreamFormat, "lines", fails)
+        patch.setattr(batch_sinks.StreamFormat, "lines", fails)
         refused(lambda: delivery.deliver(1, {"stream": [ONE]}))
     Path("o.txt").write_text("")
     message = refused(lambda: delivery.deliver(1, {"stream": [ONE]}))[1]
@@ -544,7 +544,7 @@ def test_after_crashes_at_any_moment_the_files_are_those_of_a_run_without(
                 for owner, names in {os: ("fsync", "truncate"), Path: ("replace", "unlink", "touch")}.items():
                     for name in names:
                         killer.wrap(owner, name)
-                killer.wrap(sinks.StreamFormat, "lines")
+                killer.wrap(batch_sinks.StreamFormat, "lines")
                 killer.wrap(Delivery, "deliver")
             targets = [target(name, f"{folder}/{'s.txt' if name == 'stream' else name}") for name in FILES]
             commits = Path(f"{folder}-commits")

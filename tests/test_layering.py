@@ -3,8 +3,8 @@
 So it is with the rooms of `runtime`, imports inside functions included.
 
 The one exception is the facade. Users import `cql` only, so `cql/__init__.py`, `cql/engine.py` and `cql/query.py` may
-reach the packages after it, but inside functions or for the type checker only, so that importing `cql` stays quick and
-free of Spark.
+reach the packages after it, and `cql/formats.py` the connectors, but inside functions or for the type checker only, so
+that importing `cql` stays quick and free of Spark.
 """
 
 import ast
@@ -40,7 +40,7 @@ ROOMS = (
 )
 """The rooms of `runtime`, each of which imports only itself and those before it."""
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "tools"}
-FACADE = {Path("cql/__init__.py"), Path("cql/engine.py"), Path("cql/query.py")}
+FACADE = {Path("cql/__init__.py"), Path("cql/engine.py"), Path("cql/query.py"), Path("cql/formats.py")}
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
 
 MODULES = sorted(path.relative_to(ROOT) for package in ORDER for path in (ROOT / package).rglob("*.py"))

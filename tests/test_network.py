@@ -20,7 +20,7 @@ from runtime.columns.batch import ChangeBatch, Columns
 from runtime.controllers.decision_log import DecisionLog
 from runtime.controllers.idle_watch import IDLENESS
 from runtime.delivery.delivery import Delivery
-from runtime.delivery.sinks import Target
+from runtime.delivery.targets import Target
 from runtime.network.control_log import ControlLog
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions, Table

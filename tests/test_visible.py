@@ -201,7 +201,7 @@ def test_messages_lose_their_secrets_and_keep_the_rest() -> None:
     )
     for plain in ("unexpected token: 'x'", "http://h:80/a@b", "the column password is no INT", "h:9092,i:9092"):
         assert without_secrets(plain) == plain
-    assert shown_options({"path": "s3a://key:secret@bucket/in", "header": "true"}) == {
+    assert shown_options("csv", {"path": "s3a://key:secret@bucket/in", "header": "true"}) == {
         "path": "s3a://***@bucket/in",
         "header": "true",
     }

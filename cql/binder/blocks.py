@@ -225,17 +225,9 @@ class BlockBinder:
         order: Sequence[tuple[ast.SortKey, bound.Expr]],
         limit: int | None,
     ) -> bound.Rel:
-        numberings = [item for item in items if item.numbering is not None]
+        numberings = [item.numbering for item in items if item.numbering is not None]
         if numberings:
-            if len(numberings) > 1 or select.distinct or limit is not None:
-                second = numberings[-1].numbering if len(numberings) > 1 else None
-                message = "a SELECT with ROW_NUMBER has only one, and no DISTINCT or LIMIT"
-                raise fail(
-                    Code.BAD_ROW_NUMBER,
-                    message,
-                    second.span if second else select.span,
-                    hint="put the rest into a query around it",
-                )
+            _check_numberings(numberings, select, limit)
             return self._numbered_block(rel, select, items)
         names = _unique([item.name for item in items])
         columns = [item.expression for item in items if item.expression is not None]
@@ -294,6 +286,16 @@ class BlockBinder:
         plain_at = iter(range(visible))
         chosen = [len(columns) if item.numbering is not None else next(plain_at) for item in items]
         return _columns(numbered, chosen, names)
+
+
+def _check_numberings(numberings: Sequence[ast.WindowCall], select: ast.Select, limit: int | None) -> None:
+    if len(numberings) > 1 or select.distinct or limit is not None:
+        raise fail(
+            Code.BAD_ROW_NUMBER,
+            "a SELECT with ROW_NUMBER has only one, and no DISTINCT or LIMIT",
+            numberings[-1].span if len(numberings) > 1 else select.span,
+            hint="put the rest into a query around it",
+        )
 
 
 def _aliases(select: ast.Select) -> dict[str, ast.Expression | None]:

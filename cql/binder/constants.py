@@ -46,41 +46,56 @@ _DATE_LETTERS = frozenset(
 def check_constants(function: ScalarFunction, arguments: Sequence[bound.Expr]) -> None:
     """Check arguments that have to be constants, or that are checked early if they are."""
     if function.name == "date_trunc" and arguments:
-        unit = _constant_string(arguments[0])
-        if unit is None or unit.lower() not in TRUNC_UNITS:
-            problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
-            raise fail(
-                Code.BAD_ARGUMENTS,
-                f"date_trunc {problem}",
-                arguments[0].span,
-                hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
-                candidates=nearest(unit or "", TRUNC_UNITS),
-            )
-    if function.name == "date_format" and len(arguments) == 2:
-        pattern = _constant_string(arguments[1])
-        if pattern is None or not _is_date_pattern(pattern):
-            raise fail(
-                Code.BAD_ARGUMENTS,
-                "date_format takes a constant pattern",
-                arguments[1].span,
-                hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'",
-            )
-    if function.name == "round" and len(arguments) == 2:
-        digits = arguments[1]
-        if not (isinstance(digits, bound.Literal) and isinstance(digits.value, int)):
-            raise fail(Code.BAD_ARGUMENTS, "round takes a constant number of digits", digits.span)
-    if function.name in ("regexp_like", "regexp_extract") and len(arguments) > 1:
-        pattern = _constant_string(arguments[1])
-        if pattern is None:
-            raise fail(Code.BAD_ARGUMENTS, f"{function.name} takes a constant pattern", arguments[1].span)
-        refused = _problem_of_regex(pattern)
-        if refused:
-            raise fail(
-                Code.BAD_ARGUMENTS,
-                f"this is not a regular expression: {refused}",
-                arguments[1].span,
-                hint="the syntax is that of RE2, without lookaround and references to groups",
-            )
+        _check_unit(arguments[0])
+    elif function.name == "date_format" and len(arguments) == 2:
+        _check_date_pattern(arguments[1])
+    elif function.name == "round" and len(arguments) == 2:
+        _check_digits(arguments[1])
+    elif function.name in ("regexp_like", "regexp_extract") and len(arguments) > 1:
+        _check_regex(function.name, arguments[1])
+
+
+def _check_unit(argument: bound.Expr) -> None:
+    unit = _constant_string(argument)
+    if unit is None or unit.lower() not in TRUNC_UNITS:
+        problem = "takes a constant unit first" if unit is None else f"knows no unit '{unit}'"
+        raise fail(
+            Code.BAD_ARGUMENTS,
+            f"date_trunc {problem}",
+            argument.span,
+            hint=f"it takes {one_of([repr(u) for u in TRUNC_UNITS])}",
+            candidates=nearest(unit or "", TRUNC_UNITS),
+        )
+
+
+def _check_date_pattern(argument: bound.Expr) -> None:
+    pattern = _constant_string(argument)
+    if pattern is None or not _is_date_pattern(pattern):
+        raise fail(
+            Code.BAD_ARGUMENTS,
+            "date_format takes a constant pattern",
+            argument.span,
+            hint="of the letters y M d H h m s S a E, such as 'yyyy-MM-dd HH:mm:ss'",
+        )
+
+
+def _check_digits(argument: bound.Expr) -> None:
+    if not (isinstance(argument, bound.Literal) and isinstance(argument.value, int)):
+        raise fail(Code.BAD_ARGUMENTS, "round takes a constant number of digits", argument.span)
+
+
+def _check_regex(function: str, argument: bound.Expr) -> None:
+    pattern = _constant_string(argument)
+    if pattern is None:
+        raise fail(Code.BAD_ARGUMENTS, f"{function} takes a constant pattern", argument.span)
+    refused = _problem_of_regex(pattern)
+    if refused:
+        raise fail(
+            Code.BAD_ARGUMENTS,
+            f"this is not a regular expression: {refused}",
+            argument.span,
+            hint="the syntax is that of RE2, without lookaround and references to groups",
+        )
 
 
 def _problem_of_regex(pattern: str) -> str | None:

@@ -373,17 +373,7 @@ class ExpressionBinder:
             return self._aggregate(node, self.catalog.aggregates[key])
         function = CALLABLE.get(key) or self.catalog.functions.get(key)
         if function is None:
-            known = [*CALLABLE, *AGGREGATES, *self.catalog.functions, *self.catalog.aggregates]
-            hint = ELSEWHERE.get(key)
-            candidates = () if hint else nearest(key, [*known, "istream", "dstream", "rstream"])
-            hint = hint or "SHOW FUNCTIONS lists them all"
-            raise fail(
-                Code.UNKNOWN_FUNCTION,
-                f"there is no function '{node.function.text}'",
-                node.function.span,
-                hint,
-                candidates,
-            )
+            raise self._unknown_function(node.function)
         if node.distinct or node.filter or any(isinstance(a, ast.Star) for a in node.arguments):
             raise fail(
                 Code.BAD_ARGUMENTS, f"'{node.function.text}' is not an aggregate: no *, DISTINCT or FILTER", node.span
@@ -397,6 +387,13 @@ class ExpressionBinder:
             arguments = self._times(arguments)
         call = self._call(function.name, arguments, node.span, node.function.text)
         return self._own_type(call, arguments) if function.name == "nullif" else call
+
+    def _unknown_function(self, name: ast.Name) -> CqlError:
+        known = [*CALLABLE, *AGGREGATES, *self.catalog.functions, *self.catalog.aggregates]
+        hint = ELSEWHERE.get(name.key)
+        candidates = () if hint else nearest(name.key, [*known, "istream", "dstream", "rstream"])
+        hint = hint or "SHOW FUNCTIONS lists them all"
+        return fail(Code.UNKNOWN_FUNCTION, f"there is no function '{name.text}'", name.span, hint, candidates)
 
     def _own_type(self, nullif: bound.Expr, arguments: list[bound.Expr]) -> bound.Expr:
         """Return NULLIF(a, b) with the type of `a`, as a CASE where comparing them needs a wider one."""
@@ -551,14 +548,7 @@ class ExpressionBinder:
             message = _about(written, reason, arguments)
             return fail(Code.BAD_ARGUMENTS, message, span, hint=f"usage: {function.usage}")
         names = " and ".join(str(each) for each in dict.fromkeys(types))
-        text = next((a for a in arguments if isinstance(a, bound.Literal) and a.type.kind is Kind.STRING), None)
-        hint = _way_out(function.name, {each.kind for each in types})
-        if text is not None and any(x.is_numeric for x in types):
-            try:
-                float(str(text.value))
-                hint = f"a number is written without quotes: {text.value}"
-            except ValueError:
-                pass
+        hint = _quoted_number(arguments) or _way_out(function.name, {each.kind for each in types})
         return fail(Code.TYPE_MISMATCH, f"{written or function.usage} does not go with {names}", span, hint)
 
     def _times(self, expressions: list[bound.Expr]) -> list[bound.Expr]:
@@ -571,6 +561,18 @@ class ExpressionBinder:
             else e
             for e in expressions
         ]
+
+
+def _quoted_number(arguments: Sequence[bound.Expr]) -> str | None:
+    """Return a hint if a number in quotes meets numbers."""
+    text = next((a for a in arguments if isinstance(a, bound.Literal) and a.type.kind is Kind.STRING), None)
+    if text is None or not any(argument.type.is_numeric for argument in arguments):
+        return None
+    try:
+        float(str(text.value))
+    except ValueError:
+        return None
+    return f"a number is written without quotes: {text.value}"
 
 
 _HANDLERS: dict[type[ast.Expression], Callable[[ExpressionBinder, Any], bound.Expr]] = {

@@ -95,21 +95,13 @@ class Scope:
                     yield owner, at
 
     def _unknown(self, column: ast.Column) -> CqlError:
-        scopes = list(self._outwards())
-        visible = [owner for scope in scopes for owner in scope.inputs]
-        wanted = column.name.text
+        visible = [owner for scope in self._outwards() for owner in scope.inputs]
         if column.qualifier:
             owners = [o for o in visible if o.name and o.name.casefold() == column.qualifier.key]
             if not owners:
-                known = [o.name for o in visible if o.name]
-                return fail(
-                    Code.UNKNOWN_TABLE,
-                    f"there is no input '{column.qualifier.text}' in FROM",
-                    column.qualifier.span,
-                    hint=f"FROM has {', '.join(known)}" if known else None,
-                    candidates=nearest(column.qualifier.text, known),
-                )
+                return _unknown_input(column.qualifier, visible)
             visible = owners
+        wanted = column.name.text
         if any(name.casefold() == column.name.key for owner in visible for name in owner.hidden):
             return fail(
                 Code.UNKNOWN_COLUMN,
@@ -117,16 +109,19 @@ class Scope:
                 column.span,
             )
         known = list(dict.fromkeys(f.name for owner in visible for f in owner.fields))
-        candidates = nearest(wanted, known)
-        hint = None
-        if column.span.end - column.span.start == len(wanted) + 2 and not column.qualifier:
-            hint = f"a string is written in single quotes: '{wanted}'"
-        elif column.qualifier and (elsewhere := self._elsewhere(column)):
-            candidates = elsewhere
-        elif not candidates and known:
-            hint = columns_are(known)
+        hint, candidates = self._advice(column, known)
         where = f" in '{column.qualifier.text}'" if column.qualifier else ""
         return fail(Code.UNKNOWN_COLUMN, f"there is no column '{wanted}'{where}", column.span, hint, candidates)
+
+    def _advice(self, column: ast.Column, known: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+        """Return a hint about a column that is not there, and what may have been meant."""
+        wanted = column.name.text
+        candidates = nearest(wanted, known)
+        if column.span.end - column.span.start == len(wanted) + 2 and not column.qualifier:
+            return f"a string is written in single quotes: '{wanted}'", candidates
+        if column.qualifier and (elsewhere := self._elsewhere(column)):
+            return None, elsewhere
+        return (columns_are(known) if not candidates and known else None), candidates
 
     def _elsewhere(self, column: ast.Column) -> tuple[str, ...]:
         """Return where else in FROM a qualified column is found."""
@@ -138,6 +133,17 @@ class Scope:
         while scope is not None:
             yield scope
             scope = scope.outer
+
+
+def _unknown_input(qualifier: ast.Name, visible: Sequence[FromItem]) -> CqlError:
+    known = [owner.name for owner in visible if owner.name]
+    return fail(
+        Code.UNKNOWN_TABLE,
+        f"there is no input '{qualifier.text}' in FROM",
+        qualifier.span,
+        hint=f"FROM has {', '.join(known)}" if known else None,
+        candidates=nearest(qualifier.text, known),
+    )
 
 
 def columns_are(names: Sequence[str]) -> str:

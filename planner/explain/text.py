@@ -62,12 +62,10 @@ def _tree(
     guess = estimate(operator)
     cost = f"  cost {guess.cost:g}, passes {guess.selectivity:g}" if operator.inputs else ""
     yield f"{first}{headline(operator, plan.by_id)}  #{operator.id}{cost}{shared}"
-    synopses = [s for s in plan.synopses if s.operator == operator.id]
     bar = "│ " if operator.inputs else "  "
-    for line in details(plan, operator):
+    synopses = (_synopsis(plan, operator, synopsis) for synopsis in plan.synopses if synopsis.operator == operator.id)
+    for line in (*details(plan, operator), *synopses):
         yield f"{rest}{bar}  {line}"
-    for synopsis in synopses:
-        yield f"{rest}{bar}  {_synopsis(plan, operator, synopsis)}"
     for at, edge in enumerate(operator.inputs):
         last = at == len(operator.inputs) - 1
         route = route_text(edge, plan.by_id)

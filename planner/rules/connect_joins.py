@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import combinations
 
 from cql.bound import Call, Expr, Rel
 from planner.expressions import columns_read, depends_on_row_only, equality, moved
@@ -113,12 +114,11 @@ class _Graph:
         }
         equal = dict(stated)
         for expressions in equal_expressions(list(equalities)):
-            owned = [(reads(each), each) for each in expressions]
-            singles = [(inputs, each) for inputs, each in owned if len(inputs) == 1]
-            for at, (inputs, each) in enumerate(singles):
-                for others, other in singles[at + 1 :]:
-                    if others != inputs:
-                        equal.setdefault(inputs | others, equality(each, other))
+            owned = [(reads(expression), expression) for expression in expressions]
+            singles = [(inputs, expression) for inputs, expression in owned if len(inputs) == 1]
+            for (inputs, expression), (others, other) in combinations(singles, 2):
+                if others != inputs:
+                    equal.setdefault(inputs | others, equality(expression, other))
         return cls(len(leaves), conditions, stated, equal)
 
     def connected(self) -> _Shape:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from cql.errors import Code, fail
 from runtime.columns.batch import ChangeBatch
+from runtime.connectors.batch_sinks import FolderSink, MemorySink, Sink
 from runtime.connectors.claims import Held, Owner, lock, this_process
 from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback
@@ -33,7 +34,7 @@ from runtime.connectors.result_files import writing
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.delivery.record import DeliveryRecord
-from runtime.delivery.sinks import CallbackSink, FolderSink, MemorySink, Sink, Target, check_apart, opened
+from runtime.delivery.targets import CallbackSink, Target, check_apart, opened
 from runtime.user_errors import placed
 
 _RECORD = "delivery.json"

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cql.errors import Code, fail
-from runtime.connectors.result_files import sync, writing
-
-
-@dataclass(slots=True)
-class SinkProgress:
-    """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
-
-    sink: str
-    delivered: int = -1
-    begun: int = -1
-    length: int = 0
-    """How long the file was before that batch."""
+from runtime.connectors.batch_sinks import SinkProgress
+from runtime.connectors.result_files import write_atomically
 
 
 @dataclass(slots=True)
@@ -60,13 +49,5 @@ class DeliveryRecord:
         """Write the record, so that it survives a failure of the machine."""
         if self.path is None:
             return
-        hidden = self.path.with_name(f".{self.path.name}.new")
         queries = {name: asdict(progress) for name, progress in self._queries.items()}
-        text = json.dumps({"id": self.id, "queries": queries})
-        with writing(self.path):
-            with hidden.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            hidden.replace(self.path)
-            sync(self.path.parent)
+        write_atomically(self.path, json.dumps({"id": self.id, "queries": queries}).encode())

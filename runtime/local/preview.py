@@ -20,7 +20,7 @@ from planner import operators as op
 from planner.network import compile_definition
 from runtime.columns.batch import ChangeBatch, concat
 from runtime.connectors import SourceRows, open_source
-from runtime.connectors.options import READS
+from runtime.connectors.registry import read_by_engine
 from runtime.connectors.results import Result, repeated
 from runtime.connectors.tables import Screen, TableWriter
 from runtime.local.run import NO_DATA, LocalRun
@@ -113,7 +113,7 @@ def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | Relatio
 
 
 def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[SourceRows]:
-    if table.source is not None and table.source.format in READS:
+    if table.source is not None and table.source.format in read_by_engine():
         return open_source(table, catalog.settings.on_bad_row)
     code, what = Code.BAD_DEFINITION, "nothing says where its rows come from"
     if table.source is not None:
@@ -121,7 +121,7 @@ def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Source
     raise fail(
         code,
         f"'{table.name}' cannot be tried: {what}",
-        hint=f"TRY reads {one_of(sorted(READS))} files; to run the query as it is, register it and START",
+        hint=f"TRY reads {one_of(sorted(read_by_engine()))} files; to run the query as it is, register it and START",
     )
 
 

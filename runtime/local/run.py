@@ -38,7 +38,7 @@ from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.controllers.decision_log import Decision
-from runtime.engine.statistics import Figures
+from runtime.engine.statistics import Figures, of_parts
 from runtime.local.network import LocalNetwork
 from runtime.network.counters import Counters
 from runtime.reports.loss_warnings import LossWatch, Warn
@@ -427,7 +427,7 @@ class LocalRun:
                 found += part.counters.figures()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in part.counters.figures() if each.name in ids]
+                found += of_parts(part.counters.figures(), ids)
         return found
 
     def shedding(self) -> list[Loss]:
@@ -491,6 +491,7 @@ def statistics_listing(figures: Iterable[Figures]) -> Listing:
         "in": "elements_in",
         "out": "elements_out",
         "seconds": "seconds",
+        "candidates": "candidates",
         "held": "elements_now",
         "most held": "elements_peak",
         "bytes": "bytes_now",

@@ -7,13 +7,12 @@ repeated. `runtime/network/worker.py` lists them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from runtime.connectors.result_files import writing
+from runtime.connectors.result_files import write_atomically, writing
 
 
 class ControlLog:
@@ -30,10 +29,7 @@ class ControlLog:
         with self._lock:
             told = self._told()
             name = f"{int(told[-1].stem) + 1 if told else 0:08}.txt"
-            hidden = self.folder / f".{name}"
-            with writing(self.folder):
-                hidden.write_text(json.dumps(message) + "\n")
-                os.replace(hidden, self.folder / name)
+            write_atomically(self.folder / name, f"{json.dumps(message)}\n".encode())
             return name
 
     def last(self) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from threading import RLock
 from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
-from runtime.engine.statistics import Figures, Statistics
+from runtime.engine.statistics import Figures, Statistics, add_step
 from runtime.network.reports import Report
+from runtime.operators.base import StepFigures
 from runtime.reports.losses import PairCounts, added_up
 from runtime.reports.progress import BatchHistory, Progress
 
@@ -33,6 +34,9 @@ class Counters:
         self._ignored: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        self._steps: dict[tuple[str, str], StepFigures] = {}
+        self._read_steps: dict[tuple[str, str], StepFigures] = {}
+        """What filters have done where tables are read: every bucket knows all of it."""
         self._shed: dict[str, list[int]] = {}
         """How many rows each drop operator has taken and passed."""
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -113,6 +117,12 @@ class Counters:
             self._work[operator] = [a + b for a, b in zip(self._work[operator], done, strict=True)]
         for operator, read in report.read_work.items():
             self._work[operator] = max(self._work[operator], read)
+        for operator, *figures in report.steps:
+            add_step(self._steps, operator, StepFigures(*figures))
+        for operator, *figures in report.read_steps:
+            step = StepFigures(*figures)
+            known = self._read_steps.get((operator, step.name), step)
+            self._read_steps[operator, step.name] = max(known, step, key=lambda each: each.rows_in)
         for name, held in report.held.items():
             self._held[name][report.place] = held
         self.unended |= report.unended
@@ -179,8 +189,11 @@ class Counters:
     def figures(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores of the network as it is."""
         with self._lock:
-            known = () if self._plan is None else Statistics(self._plan).snapshot().figures
-            return [self._filled(each) for each in known]
+            if self._plan is None:
+                return []
+            statistics = Statistics(self._plan)
+            statistics.steps = self._steps | self._read_steps
+            return [self._filled(each) for each in statistics.snapshot().figures]
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""

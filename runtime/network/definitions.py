@@ -10,12 +10,10 @@ from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
 from runtime.connectors import SourceRows
 from runtime.connectors.python_data import Callback
+from runtime.connectors.registry import connector
 from runtime.user_errors import NOWHERE, Places
 
 Table = StreamDef | RelationDef
-
-BOUNDED = frozenset({"csv", "json", "parquet", "stream", "orc", "avro", "text", "xml"})
-"""The formats of files: what is there can be read to its end."""
 
 
 class Given(Protocol):
@@ -60,11 +58,11 @@ class Definitions:
             return given.is_endless
         if table.source is None or table.time is None:
             return False
-        return table.source.format not in BOUNDED or self.catalog.settings.files == "follow"
+        return not connector(table.source.format).is_bounded or self.catalog.settings.files == "follow"
 
     def runs_dry(self, name: str) -> bool:
         """Tell whether a table has so much now and no more until somebody adds to it: files, and pushed rows."""
         source, given = self.table(name).source, self.given.get(name.casefold())
         if given is not None:
             return given.runs_dry
-        return source is None or source.format in BOUNDED
+        return source is None or connector(source.format).is_bounded

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.connectors.intake import SourceRows
-from runtime.connectors.result_files import writing
+from runtime.connectors.result_files import write_atomically, writing
 from runtime.network.definitions import Table
 from runtime.network.messages import batch_bytes, bytes_batch
 
@@ -43,10 +43,7 @@ class Inbox:
     def push(self, rows: SourceRows) -> None:
         """Take rows that come after all others."""
         number = int(self._next.read_text()) if self._next.exists() else 0
-        with writing(self.folder):
-            hidden = self._next.with_name(".next.new")
-            hidden.write_text(str(number + 1))
-            hidden.replace(self._next)
+        write_atomically(self._next, str(number + 1).encode())
         self._write(f"{number:012}", _packed(rows))
 
     @property
@@ -62,12 +59,8 @@ class Inbox:
 
     def _write(self, name: str, blob: bytes) -> None:
         path = self.folder / f"{name}.arrow"
-        if path.exists():
-            return
-        with writing(path):
-            hidden = path.with_name(f".{path.name}")
-            hidden.write_bytes(blob)
-            hidden.replace(path)
+        if not path.exists():
+            write_atomically(path, blob)
 
 
 def _packed(rows: SourceRows) -> bytes:

@@ -170,7 +170,9 @@ def source_name(table: StreamDef | RelationDef, epoch: int = 0) -> str:
     """
     where: object = None
     if table.source is not None:
-        options = {key.casefold(): text for key, text in shown_options(table.source.options).items()}
+        options = {
+            key.casefold(): text for key, text in shown_options(table.source.format, table.source.options).items()
+        }
         where = [table.source.format, options.get("path") or sorted(options.items())]
     digest = hashlib.sha256(json.dumps([table.name.casefold(), where]).encode()).hexdigest()
     again = f"_{epoch}" if epoch and isinstance(table, RelationDef) else ""

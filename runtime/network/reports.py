@@ -56,6 +56,10 @@ class Report:
     """What each operator did since the last report: batches, elements in and out, seconds."""
     read_work: Mapping[str, list[float]] = field(default_factory=dict)
     """What operators did where rows are read, as `work`, since the beginning."""
+    steps: Sequence[Sequence[Any]] = ()
+    """What each step of operators' work did since the last report: the operator, and its figures."""
+    read_steps: Sequence[Sequence[Any]] = ()
+    """What such steps did where rows are read, since the beginning."""
     held: Mapping[str, list[int]] = field(default_factory=dict)
     """The elements and bytes that operators, synopses and stores hold."""
     shed: Mapping[str, list[int]] = field(default_factory=dict)

@@ -29,8 +29,8 @@ from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
 from runtime.controllers.decision_log import Decision
 from runtime.delivery.delivery import Delivery
-from runtime.delivery.sinks import Target, check_targets
-from runtime.engine.statistics import Figures
+from runtime.delivery.targets import Target, check_targets
+from runtime.engine.statistics import Figures, of_parts
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions, Given
 from runtime.network.inbox import Inbox
@@ -473,7 +473,7 @@ class Run(ABC):
                 found += self._jobs[part].statistics()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in self._jobs[part].statistics() if each.name in ids]
+                found += of_parts(self._jobs[part].statistics(), ids)
         return found
 
     def shed(self, query: str, fraction: float) -> None:

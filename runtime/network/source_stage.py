@@ -19,12 +19,13 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
-from runtime.expressions import compile_predicate
+from runtime.engine.statistics import listed
 from runtime.network.layout import Edge, NetworkLayout, Router
 from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
 from runtime.operators.base import evaluate_all
 from runtime.operators.shedding import rows_passed
+from runtime.operators.stateless import Selection
 from runtime.time.clock import clock_of
 from runtime.time.unended_windows import Unended
 from runtime.user_errors import UserFunctionFailed
@@ -53,13 +54,17 @@ class FeedReader:
         self._complete: Mapping[str, int] = {}
         """How far edges were complete before what is being read, as far as that is known."""
         self._steps: dict[str, Step] = {}
+        self._selections: dict[str, Selection] = {}
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
         self._work: dict[str, list[float]] = {}
         """What operators have done with it: batches, rows taken and put out, seconds."""
         for operator in layout.plan.operators:
-            if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
+            if operator.placement == "source" and isinstance(operator, op.Select):
+                self._selections[operator.id] = selection = Selection(operator, functions)
+                self._steps[operator.id] = selection.passed
+            elif operator.placement == "source" and isinstance(operator, op.Project):
                 self._steps[operator.id] = step(operator, functions)
             elif isinstance(operator, op.WindowDrop | op.RandomDrop):
                 self._steps[operator.id] = partial(self._drop, operator)
@@ -86,13 +91,19 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack(dict.fromkeys(self._sources, read), place)
 
     def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
         """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
+
+    def _begin(self) -> None:
+        """Count what is done with what is read next."""
+        self._shed, self._work = {}, {}
+        for each in self._selections.values():
+            each.filter.count_anew()
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
         for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
@@ -140,6 +151,9 @@ class FeedReader:
             values["shed"] = self._shed
         if self._work:
             values["work"] = self._work
+        steps = {(name, step.name): step for name, each in self._selections.items() for step in each.figures()}
+        if any(step.rows_in for step in steps.values()):
+            values["steps"] = listed(steps)
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
             values["unended"] = self._slides.counted(instants)
@@ -174,7 +188,6 @@ def distinct(instants: Ints) -> Ints:
 def step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
     """Return what an operator without state does with rows."""
     if isinstance(operator, op.Select):
-        holds = compile_predicate(operator.predicates, functions)
-        return lambda batch: batch.filter(holds(batch.columns, len(batch)))
+        return Selection(operator, functions).passed
     items = evaluate_all(operator.items, functions)
     return lambda batch: batch.with_columns(items(batch.columns, len(batch)))

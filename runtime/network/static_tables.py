@@ -18,7 +18,7 @@ from cql.settings import OnBadRow
 from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import Columns, concat_columns
-from runtime.connectors.result_files import writing
+from runtime.connectors.result_files import write_atomically, writing
 from runtime.network.definitions import Definitions, Table
 from runtime.network.messages import batch_bytes
 from runtime.user_errors import placed
@@ -84,9 +84,7 @@ class StaticTables:
         path = self._folder / f"{_file_name(key)}.{version}.arrow"
         with writing(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            hidden = path.with_name(f".{path.name}")
-            hidden.write_bytes(rows)
-            hidden.replace(path)
+        write_atomically(path, rows)
 
 
 def _file_name(key: str) -> str:

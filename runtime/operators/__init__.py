@@ -9,10 +9,16 @@ from planner import operators as op
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.base import Context, Operator
 from runtime.operators.counted import DuplicateEliminate, Except, Intersect
-from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
+from runtime.operators.joins import (
+    HalfJoin,
+    StreamJoin,
+    dual_join,
+    join_operator,
+    memory_limited_join,
+    multiway_join,
+    selective_join,
+)
 from runtime.operators.ledger import Ledger
-from runtime.operators.memory_limited_joins import EvictingJoin
-from runtime.operators.selective_joins import DualJoin, SelectiveJoin
 from runtime.operators.shedding import DropRows, Hold, KeepWindows
 from runtime.operators.stateless import Project, Select, Union
 from runtime.operators.streams import DStream, IStream, Output, RStream
@@ -25,12 +31,12 @@ MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
     op.Project: Project,
     op.SeqWindow: window_operator,
     op.BinaryJoin: join_operator,
-    op.SelectiveJoin: SelectiveJoin,
-    op.DualJoin: DualJoin,
-    op.EvictingJoin: EvictingJoin,
+    op.SelectiveJoin: selective_join,
+    op.DualJoin: dual_join,
+    op.EvictingJoin: memory_limited_join,
     op.SemiJoin: HalfJoin,
     op.AntiJoin: HalfJoin,
-    op.MJoin: MJoin,
+    op.MJoin: multiway_join,
     op.StreamJoin: StreamJoin,
     op.Union: Union,
     op.Except: Except,

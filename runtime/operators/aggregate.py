@@ -33,10 +33,10 @@ from runtime.columns.batch import (
 )
 from runtime.columns.row_codes import changes, equal_rows, valid_rows
 from runtime.exact_sums.lanes import LINEAR, LinearCall, linear_call
-from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.base import Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
 from runtime.state.cells import Cells
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Lanes, Sums, TimedGroups
 

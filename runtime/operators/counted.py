@@ -22,8 +22,8 @@ import pyarrow as pa
 from planner import operators as op
 from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
 from runtime.columns.row_codes import changes
-from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.state.chunks import Delta
+from runtime.operators.base import Context, Operator
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Sums, TimedGroups
 

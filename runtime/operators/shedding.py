@@ -15,9 +15,9 @@ from planner import operators as op
 from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, empty_batch
 from runtime.columns.net_changes import netted_changes
 from runtime.columns.row_codes import row_codes
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.streams import ChangeLog
-from runtime.state.chunks import Chunks, Delta
+from runtime.state.chunks import Chunks, ChunkSets, Delta
 from shedding.schedule import Schedule
 
 

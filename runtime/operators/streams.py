@@ -22,10 +22,10 @@ from runtime.columns.row_codes import (
     order_by,
     repeated,
 )
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.joins import as_elements
 from runtime.operators.rstream_ticks import Ticks
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Stub
 

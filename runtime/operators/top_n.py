@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.top_n_state import Firsts
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 
 
 class TopN(Operator):

@@ -14,8 +14,8 @@ from cql import bound
 from planner import operators as op
 from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns
 from runtime.columns.row_codes import changes, order_by, row_order
-from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.state.chunks import Delta
+from runtime.operators.base import Context, Operator
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.group_table import SlotTable
 from runtime.state.store import Store, Stub
 from runtime.time.window_lifetimes import later, range_lifetime

@@ -103,24 +103,36 @@ def losses_of(
         top = next((each for each in below if isinstance(each, op.KeepWindows | op.Hold)), None)
         schedule = schedules[units.schedule]
         stretches = _stretches(schedule, top, spans[query.name]) if top and query.name in spans else ()
-        lost = [each for each in stretches if not each.is_kept]
-        found.append(
-            Loss(
-                query=query.name,
-                level=service_level(query.options, query.settings),
-                schedule=units.schedule,
-                fraction=schedule.fraction,
-                wanted=schedule.wanted,
-                is_feasible=top is None or schedule.is_feasible,
-                units=sum(_units(each, units.length) for each in stretches),
-                lost_units=sum(_units(each, units.length) for each in lost),
-                longest_gap=max((_units(each, units.length) for each in lost), default=0),
-                rows_dropped=sum(taken - passed for taken, passed in drops),
-                stretches=stretches,
-                why=why(units.schedule) if schedule.wanted > 0 else "",
-            )
-        )
+        cause = why(units.schedule) if schedule.wanted > 0 else ""
+        found.append(_lost_units(query, units, schedule, stretches, drops, cause, top is None or schedule.is_feasible))
     return found
+
+
+def _lost_units(
+    query: QueryDef,
+    units: op.Units,
+    schedule: Schedule,
+    stretches: tuple[Stretch, ...],
+    drops: Sequence[tuple[int, int]],
+    why: str,
+    is_feasible: bool,
+) -> Loss:
+    """Return what a query has lost that loses units of time."""
+    lost = [_units(stretch, units.length) for stretch in stretches if not stretch.is_kept]
+    return Loss(
+        query=query.name,
+        level=service_level(query.options, query.settings),
+        schedule=units.schedule,
+        fraction=schedule.fraction,
+        wanted=schedule.wanted,
+        is_feasible=is_feasible,
+        units=sum(_units(stretch, units.length) for stretch in stretches),
+        lost_units=sum(lost),
+        longest_gap=max(lost, default=0),
+        rows_dropped=sum(taken - passed for taken, passed in drops),
+        stretches=stretches,
+        why=why,
+    )
 
 
 def _given_up(query: QueryDef, pairs: PairCounts) -> Loss:

@@ -20,10 +20,10 @@ from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors import SourceRows
-from runtime.connectors.options import Options
+from runtime.connectors.batch_sinks import hidden_folder
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
-from runtime.delivery.sinks import hidden_folder
 from runtime.network.lateness import PlaceSpan
 from runtime.network.source_stage import Step, step
 from runtime.spark.broadcast import Sent
@@ -53,7 +53,7 @@ class Writing:
     plan: Plan
     reader: FileReader
     result: Result
-    options: Options
+    options: FileOptions
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""
@@ -89,7 +89,7 @@ def write_results(sent: Sent[Writing]) -> Callable[[Iterable[pa.RecordBatch]], I
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work, context = sent.get(), TaskContext.get()
         assert context is not None, "this runs in tasks"
-        folder = hidden_folder(Path(work.options.path()).absolute(), int(context.getLocalProperty(_BATCH) or 0))
+        folder = hidden_folder(Path(work.options.path).absolute(), int(context.getLocalProperty(_BATCH) or 0))
         path = folder / f"{context.partitionId():08}.{work.options.format}"
         with carrying(), placed(work.places.get(("table", work.reader.source.table.name.casefold()), NO_SPAN)):
             yield _written(work, batches, path)

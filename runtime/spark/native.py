@@ -29,16 +29,19 @@ from cql.intervals import TimeDomain
 from cql.types import Kind
 from planner import operators as op
 from planner.plan import Plan, QueryPlan
+from runtime.connectors.batch_sinks import hidden_folder
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.intake import layout_of
 from runtime.connectors.line_formats import free_names
-from runtime.connectors.options import WRITES, Options
+from runtime.connectors.options import is_read_by_engine, sink_format
+from runtime.connectors.parquet import ParquetOptions
 from runtime.connectors.python_data import Callback, called
+from runtime.connectors.registry import connector
 from runtime.connectors.results import Result
 from runtime.delivery.delivery import Delivery
-from runtime.delivery.sinks import hidden_folder
 from runtime.engine.statistics import Figures
 from runtime.network.counters import Counters
-from runtime.network.definitions import BOUNDED, Definitions
+from runtime.network.definitions import Definitions
 from runtime.network.lateness import goes_by_order
 from runtime.network.record import NetworkRecord, delays_of
 from runtime.network.reports import Report
@@ -58,7 +61,6 @@ from runtime.spark.sources import (
     SourceFrame,
     carried,
     carrying,
-    is_read_by_engine,
 )
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.workers import own_workers
@@ -80,7 +82,7 @@ def native_stream(
         return None
     is_frame = stream.name.casefold() in definitions.given
     is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
-    goes_to_files = query.sink is not None and query.sink.format == "parquet"
+    goes_to_files = query.sink is not None and connector(query.sink.format).is_written_by_tasks
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
         return None
     if is_file:
@@ -91,7 +93,7 @@ def native_stream(
 
 def can_be_read_again(stream: StreamDef) -> bool:
     """Tell whether several queries of Spark that read a stream read the same."""
-    return stream.source is not None and stream.source.format in (*BOUNDED, "kafka")
+    return stream.source is not None and connector(stream.source.format).can_be_read_again
 
 
 def folder_name(query: str) -> str:
@@ -255,7 +257,7 @@ class NativeWork(ABC):
         self._source = source
         self._definitions = definitions
         self._delivery = delivery
-        self._options = None if query.sink is None else Options(query.sink, WRITES, "write")
+        self._options = None if query.sink is None else sink_format(query.sink)[1]
         self._counted = -1
 
     @abstractmethod
@@ -299,7 +301,8 @@ class InTasks(NativeWork):
     def frame(self) -> DataFrame:
         """Return what tasks say of themselves."""
         tree, catalog = self.query.tree, self._definitions.catalog
-        assert isinstance(self._source.reader, FileReader) and self._options is not None, "files become files"
+        assert isinstance(self._source.reader, FileReader), "files become files"
+        assert isinstance(self._options, FileOptions), "files become files"
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         work = Writing(
             self._plan,
@@ -390,11 +393,9 @@ class InColumns(NativeWork):
             return
 
         def write() -> list[Path]:
-            assert self._options is not None, "the query has a sink"
-            place = hidden_folder(Path(self._options.path()).absolute(), batch_id) / "spark"
-            frame.write.option("compression", self._options.text("compression", default="snappy")).parquet(
-                f"file:{place}"
-            )
+            assert isinstance(self._options, ParquetOptions), "Spark writes files of Parquet"
+            place = hidden_folder(Path(self._options.path).absolute(), batch_id) / "spark"
+            frame.write.option("compression", self._options.compression).parquet(f"file:{place}")
             written = sorted(place.glob("part-*.parquet"))
             self._made[batch_id] = sum(parquet.read_metadata(path).num_rows for path in written)
             return written

@@ -1,54 +1,43 @@
-"""A join with too little memory: gives up the rows whose partners are least likely to come.
+"""Joins with too little memory: rows whose partners are least likely to come are evicted.
 
-Which pairs it finds depends on what it holds; each pair that it finds is there exactly as long as both of its rows are.
-What it goes by is its own and part of its state: how often keys come on either input, learned from what it has seen.
-So every bucket decides for itself, and a micro-batch that is repeated gives up the same rows.
+Which pairs are found depends on what is held; each pair that is found is there exactly as long as both of its rows are.
+Evictions depend on what is part of the state: how often keys come on either input, learned from what has been seen. So
+every bucket decides for itself, and a micro-batch that is repeated evicts the same rows.
 
-Rows are given up at the end of a micro-batch, if the budget is used up, down to `FULLEST` of it, so that what is held
-is not gone through every time. Until then a micro-batch has the memory that it needs. In which order its rows came
-makes no difference.
+Rows are evicted at the end of a micro-batch, if the budget is used up, down to `FULLEST` of it, so that what is held is
+not gone through every time. Until then a micro-batch has the memory that it needs. In which order its rows came makes
+no difference.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from planner import operators as op
-from planner.json_codec import ExprField
 from runtime.columns.batch import BEGINNING, ChangeBatch, Columns, Ints, Mask, concat_columns, take
 from runtime.columns.row_codes import expand_ranges, row_codes, valid_rows
-from runtime.joins.matcher import JoinInput, Matcher, Matches, pairs_in_blocks
-from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
-from runtime.operators.joins import residual_of
-from runtime.state.chunks import Chunks, Delta
-from runtime.state.store import Store, StoredEnds
+from runtime.joins.exact import Exact
+from runtime.joins.matcher import Residual
+from runtime.joins.probe import Candidates, JoinInput, Matches, Probe, Tactic
+from runtime.state.chunks import Chunks, ChunkSets, Delta
+from runtime.state.store import KeysOf, Store, StoredEnds
 from shedding.budgets import Demand, demand_by_worth
 from shedding.eviction import ROW_OVERHEAD, ArrivalRates, Frequencies, Policy, priorities, within_budget
 
 FULLEST = 0.85
-"""How much of its budget a join uses after it has given up rows."""
+"""How much of its budget a join uses after it has evicted rows."""
 
 MOST_MISSED = 2048
-"""Of how many rows of an input that were given up it is counted which pairs they miss, at most."""
+"""Of how many evicted rows of an input it is counted which pairs they miss, at most."""
 
 TRACKED = 1024
 """Of how many keys of an input it is known how often they come, at most."""
-
-
-def pairs_of(operators: Mapping[str, Operator]) -> dict[str, list[int]]:
-    """Return what joins that give up rows have to tell: see `EvictingJoin.shed`."""
-    return {name: each.shed for name, each in operators.items() if isinstance(each, EvictingJoin)}
-
-
-def demands_of(operators: Mapping[str, Operator]) -> dict[str, list[Demand]]:
-    """Return how much memory joins that give up rows would use: see `EvictingJoin.demands`."""
-    return {name: each.demands for name, each in operators.items() if isinstance(each, EvictingJoin)}
 
 
 MOST_TESTED = 4096
@@ -58,8 +47,8 @@ Satisfying = Callable[[Ints, Columns], Mask]
 """Tells which pairs satisfy what a join asks beside equal keys: rows that come, by their numbers, with missed ones."""
 
 
-class _Missed:
-    """A sample of the rows that were given up, by their keys' codes and ends, to count the pairs that they miss.
+class _Evicted:
+    """A sample of the rows that were evicted, by their keys' codes and ends, to count the pairs that they miss.
 
     Rows that can expect more partners are more likely to be in it, and count for fewer others: what is counted is right
     on average, whatever was expected, and the better that was the less it varies. Columns are there if pairs have to
@@ -87,7 +76,7 @@ class _Missed:
             self.weights = step / self.likely
 
     def misses(self, codes: Ints, starts: Ints, satisfying: Satisfying | None) -> float:
-        """Return how many pairs rows that come would have made with those that were given up.
+        """Return how many pairs rows that come would have made with those that were evicted.
 
         Whether they satisfy more than equal keys is tested of as many as there is time for, evenly chosen.
         """
@@ -128,28 +117,22 @@ class _Missed:
         self.columns = tuple(table.columns[4:])
 
 
-class _Input:
+class _Window:
     """The rows that are held of one input, their keys' codes, and how often keys come on it."""
 
-    def __init__(
-        self,
-        types: tuple[pa.DataType, ...],
-        keys: tuple[ExprField, ...],
-        context: Context,
-        window: int,
-        is_tested: bool,
-    ) -> None:
-        self.keys_of = evaluate_all(keys, context.functions)
+    def __init__(self, types: Sequence[pa.DataType], keys_of: KeysOf, ticks: int, is_tested: bool) -> None:
+        self.keys_of = keys_of
         self.store = Store(types, is_log=False)
-        self.matched = JoinInput(self.store.stub(StoredEnds()), self.keys_of, "keys")
+        self.input = JoinInput(self.store.stub(StoredEnds()), keys_of, "keys")
         self.codes = np.empty(0, np.int64)
         self.ids = np.empty(0, np.int64)
         """Rows with all that they are, as numbers that are the same for ever."""
         self.sizes = np.empty(0, np.int64)
         """The bytes that each row takes: a function of the row, however it came here."""
-        self.window = window
-        self.frequencies = Frequencies(TRACKED, half_life=float(window))
-        self.missed, self.kept_missed = _Missed(types if is_tested else ()), Chunks()
+        self.ticks = ticks
+        """For how many ticks a row can be there."""
+        self.frequencies = Frequencies(TRACKED, half_life=float(ticks))
+        self.missed, self.kept_missed = _Evicted(types if is_tested else ()), Chunks()
         self.new = 0
         """How many rows have come that nothing was learned from yet."""
         self.latest: int | None = None
@@ -174,7 +157,7 @@ class _Input:
 
     def take_in(self, batch: ChangeBatch, codes: Ints) -> None:
         """Hold rows."""
-        self.matched.stub.take_in(batch)
+        self.input.stub.take_in(batch)
         self.codes = np.concatenate((self.codes, codes))
         self.ids = np.concatenate((self.ids, _ids(batch.start, batch.columns)))
         self.sizes = np.concatenate((self.sizes, row_sizes(batch.columns, len(batch))))
@@ -201,7 +184,7 @@ class _Input:
     def load(self, chunks: ChunkSets, name: str) -> None:
         rows = chunks.get(name, {})
         self.store.load(rows, sum(len(chunk) for chunk in rows.values()))
-        self.matched.stub.seen = self.store.length
+        self.input.stub.seen = self.store.length
         self.kept_missed.load(chunks.get(f"{name} missed", {}))
         for table in self.kept_missed:
             self.missed.from_table(table)
@@ -212,62 +195,81 @@ class _Input:
         self.codes = row_codes(keys, len(self.store)).codes.view(np.int64)
 
 
-class EvictingJoin(Operator):
-    """A join of two inputs whose rows come with their ends, within a number of bytes."""
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """By which policy rows are evicted, from inputs in pools, each of which has a budget of bytes at any time."""
 
-    node: op.EvictingJoin
+    policy: Policy
+    seed: int
+    pools: Sequence[Sequence[int]]
+    budgets: Callable[[], Sequence[int]]
 
-    def __init__(self, node: op.EvictingJoin, context: Context) -> None:
-        super().__init__(node, context)
-        keys = (node.left_keys, node.right_keys)
-        self._inputs = [
-            _Input(types, own, context, window, node.residual is not None)
-            for types, own, window in zip(self.input_types, keys, node.windows, strict=True)
-        ]
-        self._residual = residual_of(node.residual, context)
-        sides = [each.matched for each in self._inputs]
-        self._matcher = Matcher(sides, self._residual, None, context.block_rows)
+
+class MemoryLimited(Tactic):
+    """An exact join of two inputs by equal keys, whose rows come with their ends, within a number of bytes."""
+
+    def __init__(
+        self,
+        types: Sequence[Sequence[pa.DataType]],
+        keys_of: Sequence[KeysOf],
+        windows: tuple[int, int],
+        residual: Residual | None,
+        eviction: Eviction,
+        block_rows: int,
+    ) -> None:
+        each_input = zip(types, keys_of, windows, strict=True)
+        self._windows = [_Window(*each, residual is not None) for each in each_input]
+        super().__init__([each.input for each in self._windows])
+        self._exact = Exact(self.inputs, block_rows=block_rows)
+        self._residual = residual
+        self._eviction = eviction
         self._found = 0
         self._lost = 0.0
         """How many pairs were missed, as far as one can tell."""
-        self._given_up = 0
+        self._evictions = 0
         self._learned = Chunks()
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in self._inputs)
+        return sum(self.held_bytes)
+
+    @property
+    def held_bytes(self) -> list[int]:
+        """The bytes that the rows of each input take, with what is known of them."""
+        return [each.nbytes for each in self._windows]
 
     @property
     def demands(self) -> list[Demand]:
         """The bytes that all rows of its windows would take, for each pool, by steps of what they are worth."""
-        policy = Policy(self.node.policy)
-        return [
-            demand_by_worth(policy, [self._side(at, self._inputs[at].row_size) for at in pool])
-            for pool in self.node.pools
-        ]
+        sides = [self._side(at, each.row_size) for at, each in enumerate(self._windows)]
+        policy, pools = self._eviction.policy, self._eviction.pools
+        return [demand_by_worth(policy, [sides[at] for at in pool]) for pool in pools]
 
     def _side(self, at: int, size: float = 1.0) -> ArrivalRates:
-        own, partner = self._inputs[at], self._inputs[1 - at]
-        return ArrivalRates.of(own.frequencies, partner.frequencies, float(own.window), size)
+        own, partner = self._windows[at], self._windows[1 - at]
+        return ArrivalRates.of(own.frequencies, partner.frequencies, float(own.ticks), size)
 
     @property
     def shed(self) -> list[int]:
-        """How many pairs there would have been, as far as one can tell, how many were found, and rows given up."""
-        return [self._found + round(self._lost), self._found, self._given_up]
+        """How many pairs there would have been, as far as one can tell, how many were found, and evicted rows."""
+        return [self._found + round(self._lost), self._found, self._evictions]
 
-    def pieces(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
-        return pairs_in_blocks(self._found_by(port, batch), self.types, self.since, self.until, self.context.block_rows)
+    def begin(self, port: int, batch: ChangeBatch) -> ChangeBatch:
+        batch, self._codes = self._windows[port].keyed(batch)
+        return batch
 
-    def _found_by(self, port: int, batch: ChangeBatch) -> Iterator[Matches]:
-        """Yield the matches of new rows, and keep the rows for those to come."""
-        if not len(batch):
-            return
-        batch, codes = self._inputs[port].keyed(batch)
-        for part in self._matcher.matches(port, batch):
-            self._found += len(part.owner)
-            yield part
-        self._inputs[port].take_in(batch, codes)
-        self._lost += self._inputs[1 - port].missed.misses(codes, batch.start, self._satisfying(port, batch))
+    def candidates(self, probe: Probe) -> Iterator[Candidates]:
+        return self._exact.candidates(probe)
+
+    def note(self, found: Matches) -> None:
+        self._found += len(found.owner)
+
+    def keep(self, port: int, batch: ChangeBatch, heartbeats: Sequence[int]) -> None:
+        """Store new rows; those that have ended are forgotten when the budget is used up."""
+        if len(batch):
+            self._windows[port].take_in(batch, self._codes)
+            missed = self._windows[1 - port].missed
+            self._lost += missed.misses(self._codes, batch.start, self._satisfying(port, batch))
 
     def _satisfying(self, port: int, batch: ChangeBatch) -> Satisfying | None:
         """Return what tells which rows of a batch satisfy more than equal keys with rows of the other input."""
@@ -281,39 +283,39 @@ class EvictingJoin(Operator):
 
         return satisfying
 
-    def settle(self) -> None:
-        """Learn from a micro-batch; then let go of rows that have ended, and of others if the budget is used up."""
-        for at, each in enumerate(self._inputs):
+    def settle(self, heartbeats: Sequence[int]) -> None:
+        """Learn from a micro-batch; then forget rows that have ended, and evict others, if the budget is used up."""
+        for at, each in enumerate(self._windows):
             each.learn()
-            each.missed.forget_before(self.heartbeats[1 - at])
-        if self.until == BEGINNING:
+            each.missed.forget_before(heartbeats[1 - at])
+        if min(heartbeats) == BEGINNING:
             return
-        for pool, budget in zip(self.node.pools, self.context.budgets[self.node.id], strict=True):
+        for pool, budget in zip(self._eviction.pools, self._eviction.budgets(), strict=True):
             if self._taken(pool) > budget:
-                self._let_go(pool)
+                self._forget_ended(pool, heartbeats)
             if self._taken(pool) > budget:
-                self._evict(pool, budget * FULLEST)
+                self._evict(pool, budget * FULLEST, heartbeats)
 
     def _taken(self, pool: Sequence[int]) -> int:
         """Return the bytes that all rows of some inputs take."""
-        return sum(int(self._inputs[at].sizes.sum()) for at in pool)
+        return sum(int(self._windows[at].sizes.sum()) for at in pool)
 
-    def _let_go(self, pool: Sequence[int]) -> None:
+    def _forget_ended(self, pool: Sequence[int], heartbeats: Sequence[int]) -> None:
         """Forget the rows of some inputs that have ended."""
         for at in pool:
-            each = self._inputs[at]
-            alive = np.flatnonzero(each.store.end.values > self.heartbeats[1 - at])
+            each = self._windows[at]
+            alive = np.flatnonzero(each.store.end.values > heartbeats[1 - at])
             if len(alive) < len(each.store):
                 each.keep(alive)
 
-    def _evict(self, pool: Sequence[int], limit: float) -> None:
-        """Give up rows of some inputs so that those that stay take no more than some bytes."""
-        inputs = [self._inputs[at] for at in pool]
+    def _evict(self, pool: Sequence[int], limit: float, heartbeats: Sequence[int]) -> None:
+        """Evict rows of some inputs so that those that stay take no more than some bytes."""
+        inputs, rule = [self._windows[at] for at in pool], self._eviction
         worths, ages, sides = [], [], []
         for at, own in zip(pool, inputs, strict=True):
             side = self._side(at)
-            age = own.window - (own.store.end.values - self.heartbeats[1 - at])
-            worth = priorities(Policy(self.node.policy), side, own.codes, age, own.ids, self.node.seed)
+            age = own.ticks - (own.store.end.values - heartbeats[1 - at])
+            worth = priorities(rule.policy, side, own.codes, age, own.ids, rule.seed)
             worths.append(worth / own.sizes)
             ages.append(age)
             sides.append(side)
@@ -328,7 +330,7 @@ class EvictingJoin(Operator):
             expected = side.expected(own.codes[gone], age[gone])
             columns = own.store.rows(gone + own.store.base) if own.missed.columns else ()
             own.missed.add(own.codes[gone], own.store.end.values[gone], expected, columns)
-            self._given_up += len(gone)
+            self._evictions += len(gone)
             own.keep(np.flatnonzero(kept))
 
     # Keeping
@@ -337,27 +339,27 @@ class EvictingJoin(Operator):
         values = {
             "found": self._found,
             "lost": self._lost,
-            "given up": self._given_up,
-            "latest": [each.latest for each in self._inputs],
-            "frequencies": [each.frequencies.values() for each in self._inputs],
+            "given up": self._evictions,
+            "latest": [each.latest for each in self._windows],
+            "frequencies": [each.frequencies.values() for each in self._windows],
         }
         self._learned.clear()
         self._learned.append(pa.record_batch([pa.array([json.dumps(values)])], names=["learned"]))
         deltas = {"learned": self._learned.delta()}
-        for name, each in zip(("left", "right"), self._inputs, strict=True):
+        for name, each in zip(("left", "right"), self._windows, strict=True):
             each.kept_missed.clear()
             each.kept_missed.append(each.missed.to_table())
             deltas |= {name: each.store.delta(), f"{name} missed": each.kept_missed.delta()}
         return deltas
 
     def load(self, chunks: ChunkSets) -> None:
-        for each, name in zip(self._inputs, ("left", "right"), strict=True):
+        for each, name in zip(self._windows, ("left", "right"), strict=True):
             each.load(chunks, name)
         self._learned.load(chunks.get("learned", {}))
         for chunk in self._learned:
             values = json.loads(chunk.column(0)[0].as_py())
-            self._found, self._lost, self._given_up = values["found"], values["lost"], values["given up"]
-            for each, latest, known in zip(self._inputs, values["latest"], values["frequencies"], strict=True):
+            self._found, self._lost, self._evictions = values["found"], values["lost"], values["given up"]
+            for each, latest, known in zip(self._windows, values["latest"], values["frequencies"], strict=True):
                 each.latest, each.frequencies = latest, Frequencies.of(known)
 
 

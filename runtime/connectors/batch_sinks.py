@@ -1,6 +1,7 @@
-"""Sinks: where the results of one query go, a batch at a time.
+"""Sinks that take the results of a query a batch at a time, each so that a batch may come again.
 
-What a batch does to each of them, and what is left of that after a crash, is said in `runtime/delivery/delivery.py`.
+A batch whose delivery was begun and not committed comes again under the same number, with the same results. Putting it
+again replaces what was put, where the place of the results allows that: `runtime/spark/delivery.py` has the table.
 """
 
 from __future__ import annotations
@@ -15,38 +16,25 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from cql.catalog import QueryDef
 from cql.errors import Code, CqlError, fail
-from cql.intervals import TimeDomain
-from cql.query import MOST_KEPT
-from cql.source import NO_SPAN, Span
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.claims import Claim, Owner
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.keeping import KeptResults
 from runtime.connectors.line_formats import StreamFormat
-from runtime.connectors.options import WRITES, Options
-from runtime.connectors.python_data import Callback, called, changes_table
 from runtime.connectors.result_files import parts_of, result_file, sync, writing
-from runtime.connectors.results import Result, ResultColumn, Writer, repeated_in_blocks
-from runtime.connectors.sinks import Output, open_sink
-from runtime.connectors.tables import Screen
-from runtime.delivery.record import SinkProgress
-from runtime.user_errors import placed
+from runtime.connectors.results import Result, Writer, repeated_in_blocks
 
 
-@dataclass(frozen=True)
-class Target:
-    """A query and the shape of its results; with a callback they go there, otherwise to its sink."""
+@dataclass(slots=True)
+class SinkProgress:
+    """How far the results of one query are: the last batch delivered, and the one last begun in a file that grows."""
 
-    query: QueryDef
-    columns: Sequence[ResultColumn]
-    is_stream: bool
-    time: TimeDomain | None
-    callback: Callback | None = None
-    place: Span = NO_SPAN
-    """Where in a script it is said where the results go."""
-    keep: int = MOST_KEPT
-    """How many rows of changes are kept, if they are kept in memory."""
+    sink: str
+    delivered: int = -1
+    begun: int = -1
+    length: int = 0
+    """How long the file was before that batch."""
 
 
 class Sink(ABC):
@@ -96,10 +84,10 @@ class Sink(ABC):
 class FolderSink(Sink):
     """A folder with a file for each batch that has rows; nobody but its owner, if it has one, writes there."""
 
-    def __init__(self, result: Result, options: Options, owner: Owner | None = None) -> None:
+    def __init__(self, result: Result, options: FileOptions, owner: Owner | None = None) -> None:
         self._result = result
         self._options = options
-        self._folder = Path(options.path())
+        self._folder = Path(options.path)
         if owner is not None:
             self.claim = Claim(self._folder, owner, is_folder=True)
         self._pattern = parts_of(options.format)
@@ -107,7 +95,7 @@ class FolderSink(Sink):
         self._is_first = True
         self.name = f"{options.format} {self._folder.absolute()}"
         if self._folder.exists() and not self._folder.is_dir():
-            raise _in_the_way(self._folder, "a file", f"a folder of {options.format} files")
+            raise in_the_way(self._folder, "a file", f"a folder of {options.format} files")
 
     def resume(self, progress: SinkProgress) -> None:
         """Remove what a crash has left under hidden names."""
@@ -170,12 +158,12 @@ def hidden_folder(folder: Path, batch_id: int) -> Path:
 class GrowingFile(Sink):
     """A file of STREAM, to which every batch adds its lines; nobody but its owner writes to it."""
 
-    def __init__(self, result: Result, options: Options, owner: Owner | None) -> None:
+    def __init__(self, result: Result, options: FileOptions, owner: Owner | None) -> None:
         self._format = StreamFormat(result)
-        self._path = Path(options.path())
+        self._path = Path(options.path)
         self.name = f"stream {self._path.absolute()}"
         if self._path.is_dir():
-            raise _in_the_way(self._path, "a folder", "a file")
+            raise in_the_way(self._path, "a folder", "a file")
         if owner is not None and (self._path.is_file() or not self._path.exists()):
             self.claim = Claim(self._path, owner, is_folder=False)
 
@@ -262,56 +250,6 @@ class MemorySink(Sink):
         self.kept.close()
 
 
-class CallbackSink(Sink):
-    """A function of the user."""
-
-    name = "function"
-
-    def __init__(self, target: Target, callback: Callback) -> None:
-        self._target = target
-        self.callback = callback
-
-    def put(self, batch_id: int, batches: Iterable[ChangeBatch]) -> None:
-        """Call the function with the changes of a batch."""
-        target = self._target
-        names = [column.name for column in target.columns]
-        table = changes_table(list(batches), names, [column.type for column in target.columns], target.time)
-        called(target.query.name, self.callback, table, batch_id)
-
-
-def opened(target: Target, output: Output, screen: Screen, owner: Owner | None = None) -> Sink:
-    """Return the sink of a query, whose place is to be an owner's; raises if it cannot be opened."""
-    query = target.query
-    if target.callback is not None:
-        return CallbackSink(target, target.callback)
-    if query.sink is None or query.sink.format == "console":
-        return WriterSink(open_sink(query, target.columns, target.is_stream, target.time, output, screen))
-    options = Options(query.sink, WRITES, "write")
-    if options.format == "memory":
-        return MemorySink(KeptResults(target.is_stream, target.keep))
-    result = Result(query.name, tuple(target.columns), target.is_stream, target.time)
-    return (GrowingFile if options.format == "stream" else FolderSink)(result, options, owner)
-
-
-def check_targets(targets: Sequence[Target], output: Output, screen: Screen) -> None:
-    """Raise if the sinks of some queries cannot be opened together; nothing is written."""
-    check_apart(targets)
-    for target in targets:
-        with placed(target.place):
-            opened(target, output, screen)
-
-
-def check_apart(targets: Sequence[Target]) -> None:
-    """Raise if two queries write to one path: of two results, one would be lost."""
-    seen: dict[str, str] = {}
-    for query, place in ((t.query, t.place) for t in targets if t.callback is None and t.query.sink):
-        path = {key.casefold(): text for key, text in query.sink.options.items()}.get("path") if query.sink else None
-        other = seen.setdefault(os.path.abspath(path), query.name) if path else query.name
-        if other != query.name:
-            message = f"the queries '{other}' and '{query.name}' both write to '{path}'"
-            raise fail(Code.CANNOT_WRITE, message, place, hint="give each a path of its own")
-
-
-def _in_the_way(path: Path, found: str, wanted: str) -> CqlError:
+def in_the_way(path: Path, found: str, wanted: str) -> CqlError:
     message = f"'{path}' is {found}, and {wanted} is to be written there"
     return fail(Code.CANNOT_WRITE, message, hint="choose another path, or remove what is there")
