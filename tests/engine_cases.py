@@ -332,10 +332,10 @@ def _window(rng: Random) -> str:
             "[Range 5]",
             "[Range 4 Slide 2]",
             "[Now]",
-            "[SourceRows 3]",
-            "[SourceRows 5]",
-            "[Partition By k SourceRows 2]",
-            "[Partition By s, f SourceRows 2 Range 4]",
+            "[Rows 3]",
+            "[Rows 5]",
+            "[Partition By k Rows 2]",
+            "[Partition By s, f Rows 2 Range 4]",
             "",
         )
     )

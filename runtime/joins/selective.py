@@ -69,8 +69,8 @@ class Selective(Tactic):
     def _reset(self) -> None:
         sides = self._selections().of_window
         self._counts = [Counts.none(len(side), len(own) - 1) for side, own in zip(sides, self._borders, strict=True)]
-        self._comparisons, self._budgets = 0, [0, 0]
-        """How many stored rows were compared, and how many an exact join would have compared in either window."""
+        self._comparisons, self._exact_comparisons = 0, [0, 0]
+        """How many comparisons were made, and how many an exact join would have made in either window."""
         self._worth = 0.0
         """What the pairs were worth that were found."""
 
@@ -100,8 +100,8 @@ class Selective(Tactic):
         begin = self._later(instants)
         last = np.searchsorted(stored, instants + self._windows[port])
         self._comparisons += int((last - first).sum())
-        self._budgets[1 - port] += int((begin - first).sum())
-        self._budgets[port] += int((last - begin).sum())
+        self._exact_comparisons[1 - port] += int((begin - first).sum())
+        self._exact_comparisons[port] += int((last - begin).sum())
 
     def _later(self, instants: Ints) -> Ints:
         """Return where the stored rows begin that come later: of one instant, that of the second input is the later."""
@@ -119,7 +119,7 @@ class Selective(Tactic):
         window, own, stored = 1 - self._port, self._own, self._stored.instants
         instants = own.instants[rows]
         first = np.searchsorted(stored, instants - self._windows[window], side="right")
-        self._budgets[window] += int((begin - first).sum())
+        self._exact_comparisons[window] += int((begin - first).sum())
         full = np.flatnonzero(own.is_full[rows])
         yield ProbeRanges(full, first[full], begin[full])
         for type_, selection in enumerate(self._selected[window]):
@@ -136,7 +136,7 @@ class Selective(Tactic):
             return
         every = np.arange(len(instants))
         last = np.searchsorted(stored.instants, instants + self._windows[self._port])
-        self._budgets[self._port] += int((last - begin).sum())
+        self._exact_comparisons[self._port] += int((last - begin).sum())
         yield ProbeRanges(every, begin, last, np.flatnonzero(stored.is_full))
         for type_, selection in enumerate(self._selected[self._port]):
             among = np.flatnonzero(~stored.is_full & (stored.types == type_))
@@ -210,8 +210,8 @@ class Selective(Tactic):
         """Return what was counted since the last time."""
         counted = {
             "counts": [each.values() for each in self._counts],
-            "work": [sum(self._budgets), self._comparisons],
-            "total": self._budgets,
+            "work": [sum(self._exact_comparisons), self._comparisons],
+            "total": self._exact_comparisons,
             "found": self._worth,
         }
         self._reset()
