@@ -225,9 +225,7 @@ class Engine:
         if network is not None and before != now:
             frames, data, callbacks = self._given(self._frames), self._all_data(), self._callbacks
             try:
-                to = network.next_network(
-                    network.definitions(self.catalog, now, frames=frames, data=data, callbacks=callbacks)
-                )
+                to = network.next_network(self.catalog, now, frames=frames, data=data, callbacks=callbacks)
             except CqlError:
                 self.catalog.queries = {query.name.casefold(): query for query in before}
                 self._forget_dropped()

@@ -208,7 +208,7 @@ class Live(Script):
         _check_sources(follow.plan, catalog)
 
         def change(network: SparkRun) -> NextNetwork:
-            to = network.next_network(network.definitions(catalog, queries))
+            to = network.next_network(catalog, queries)
             network.change(to)
             return to
 

@@ -138,6 +138,17 @@ def test_rooms_of_the_runtime_import_down(module: Path) -> None:
     assert not found, "\n".join(["imports go " + " <- ".join(ROOMS), *found])
 
 
+def test_only_the_host_of_spark_knows_spark() -> None:
+    rest = [each for each in MODULES if each.parts[0] == "runtime" and each.parts[1] != "spark"]
+    found = [
+        f"{module}:{item.line}: imports {item.package}"
+        for module in rest
+        for item in imports(module, (ROOT / module).read_text(encoding="utf-8"))
+        if item.package in ("pyspark", "py4j")
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("module", "source", "allowed"),
     [

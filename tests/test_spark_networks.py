@@ -193,7 +193,7 @@ def test_a_network_goes_on_from_its_checkpoint(spark: SparkSession) -> None:
         assert engine.notes == [
             "groups runs in one bucket: the network has too few stages to spread it; a new checkpoint would have them"
         ], "the network has one stage, and the query needs two"
-        to = network.next_network(network.definitions(engine.catalog, [engine.catalog.query("groups")]))
+        to = network.next_network(engine.catalog, [engine.catalog.query("groups")])
         assert [note.partition(":")[0] for note in to.notes] == ["the contents of 1 store are given up"]
 
 

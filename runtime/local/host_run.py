@@ -6,30 +6,29 @@ other one when it ends.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import Unpack
 
 from cql.catalog import Catalog, QueryDef
 from cql.errors import Code, fail
 from planner import operators as op
 from runtime.connectors.connector import ReadSettings
-from runtime.connectors.sinks import Output
 from runtime.connectors.sources import source_of
 from runtime.delivery.delivery import Delivery
 from runtime.local.host import LocalHost
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions
 from runtime.network.network import Network
-from runtime.network.run import NetworkRun
-from runtime.reports.loss_warnings import Warn
+from runtime.network.run import Run, RunOptions
 from runtime.user_errors import NOWHERE, Places, placed
 
 COMMIT_SECONDS = 0.2
 """How often a run without an end commits."""
 
 
-class LocalHostRun(NetworkRun):
+class LocalHostRun(Run):
     """Some queries of a catalog at work in this process; without a checkpoint, what is kept goes with the process."""
 
     def __init__(
@@ -38,15 +37,12 @@ class LocalHostRun(NetworkRun):
         queries: Iterable[QueryDef],
         checkpoint: Path | None,
         *,
-        output: Output = "table",
-        out: TextIO | None = None,
-        adopt: bool = False,
         places: Places = NOWHERE,
-        warn: Warn | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
         definitions = Definitions(catalog, list(queries), places=places)
-        folder = None if checkpoint is None else checkpoint.absolute()
-        super().__init__(definitions, output=output, out=out, checkpoint=folder, adopt=adopt, warn=warn)
+        root = (checkpoint or Path(tempfile.mkdtemp(prefix="cql-"))).absolute()
+        super().__init__(definitions, root, is_kept=checkpoint is not None, **options)
 
     def _prepare(self) -> None:
         """Raise if the checkpoint is that of another host."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.source import NO_SPAN, Span
@@ -26,17 +26,6 @@ class Given(Protocol):
     @property
     def runs_dry(self) -> bool:
         """Whether it has so much now and no more until somebody adds to it."""
-
-
-@runtime_checkable
-class Pushed(Given, Protocol):
-    """Rows that are pushed."""
-
-    is_open: bool
-    """Whether more can come."""
-
-    def push(self, rows: SourceRows) -> None:
-        """Take rows that come after all others."""
 
 
 @dataclass(frozen=True)

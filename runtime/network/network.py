@@ -267,7 +267,8 @@ class Network:
         try:
             computed = batch.compute(Directives(schedules, self._complete, self._order))
             if before := overtaken_places(computed.reports):
-                self._order |= {feed: FeedOrder(self._newest(feed), places) for feed, places in before.items()}
+                known = {feed: FeedOrder(self._newest(feed), places) for feed, places in before.items()}
+                self._order = {**self._order, **known}
                 computed = batch.compute(Directives(schedules, self._complete, self._order))
                 assert not overtaken_places(computed.reports), "late rows are left out where they are read"
         except Exception as error:

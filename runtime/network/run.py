@@ -1,4 +1,4 @@
-"""Runs queries of a catalog on a host, in parts: a network for each clock.
+"""Runs the queries of a catalog on a host, in parts: a network for each clock, and whatever else the host has.
 
 Queries on integer time, on TIMESTAMP time and on no clock at all are networks of their own, because their instants
 cannot be compared. A checkpoint holds a folder for each part; without one, a temporary folder does, for as long as the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypedDict, TypeVar
 
 from cql.catalog import External, QueryDef
 from cql.errors import Code, fail
@@ -33,9 +32,10 @@ from runtime.delivery.delivery import Delivery
 from runtime.delivery.targets import Target, check_targets
 from runtime.engine.statistics import Figures, of_parts
 from runtime.network.counters import Counters
-from runtime.network.definitions import Definitions, Given, Pushed
+from runtime.network.definitions import Definitions, Given
+from runtime.network.inbox import Inbox
 from runtime.network.network import Network
-from runtime.network.record import NetworkChange, NetworkRecord, changed, refused
+from runtime.network.record import NetworkChange, NetworkRecord, changed, refused, source_name
 from runtime.reports.loss_warnings import LossWatch, Warn
 from runtime.reports.losses import Loss, cannot_shed
 from runtime.reports.progress import PART_NAMES, Progress
@@ -45,12 +45,12 @@ Found = TypeVar("Found")
 
 
 def on_checkpoint(
-    work: Callable[Concatenate[NetworkRun, Args], Found],
-) -> Callable[Concatenate[NetworkRun, Args], Found]:
+    work: Callable[Concatenate[Run, Args], Found],
+) -> Callable[Concatenate[Run, Args], Found]:
     """Let what goes wrong in some work be told as what it comes from, if the checkpoint has been removed."""
 
     @wraps(work)
-    def told(run: NetworkRun, *given: Args.args, **named: Args.kwargs) -> Found:
+    def told(run: Run, *given: Args.args, **named: Args.kwargs) -> Found:
         try:
             return work(run, *given, **named)
         except Exception:
@@ -58,23 +58,6 @@ def on_checkpoint(
             raise
 
     return told
-
-
-class Job(Protocol):
-    """What runs the queries of a part: a network, or something of the host's own."""
-
-    def start(self, record: NetworkRecord, definitions: Definitions) -> None: ...
-    def stop(self) -> None: ...
-    def abort(self) -> None: ...
-    def check(self) -> bool: ...
-    def close_instants(self, read_all: bool) -> None: ...
-    def process_available(self) -> None: ...
-    def heartbeat(self, table: str, instant: int) -> None: ...
-    def refresh(self, table: str) -> None: ...
-    def reads(self, table: str) -> bool: ...
-    def progress(self) -> Progress: ...
-    def statistics(self) -> list[Figures]: ...
-    def losses(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -87,21 +70,77 @@ class NextNetwork:
     """What somebody who asks for the change should know before it happens."""
 
 
-class NetworkRun(ABC):
-    """Some queries of a catalog at work; a context that stops them at its end. Who derives from it knows the host.
+class RunOptions(TypedDict, total=False):
+    """How a run is to be, on whichever host."""
 
-    With `live`, results that go to no sink are kept in `results`, of each query at most `keep` rows of changes;
-    otherwise they are printed to `out`. With `adopt`, a checkpoint of other queries is taken over. `warn` is told,
-    while a run without an end goes on, of rows that are left out.
+    output: Output
+    out: TextIO | None
+    live: bool
+    adopt: bool
+    keep: int
+    warn: Warn | None
+
+
+class Job(Protocol):
+    """A part of a run at work: a network, or whatever else a host runs of itself."""
+
+    def start(self, record: NetworkRecord, definitions: Definitions) -> None:
+        """Start from where the checkpoint is; results are delivered as they come."""
+
+    def close_instants(self, read_all: bool) -> None:
+        """Take what the sources have had for all that there is; with `read_all`, all of it is read first."""
+
+    def process_available(self) -> None:
+        """Process all that the sources have now."""
+
+    def heartbeat(self, table: str, instant: int) -> None:
+        """Say that nothing before an instant comes from a table any more."""
+
+    def refresh(self, table: str) -> None:
+        """Let a static relation be read again at the next start."""
+
+    def stop(self) -> None:
+        """Stop between two micro-batches."""
+
+    def abort(self) -> None:
+        """Stop at once."""
+
+    def check(self) -> bool:
+        """Tell whether it is running; raises if it has failed."""
+
+    def reads(self, table: str) -> bool:
+        """Tell whether it reads a table."""
+
+    def progress(self) -> Progress:
+        """Return how far it is."""
+
+    def statistics(self) -> list[Figures]:
+        """Return what is known of its parts."""
+
+    def losses(self) -> list[str]:
+        """Return a line for each table of which rows were left out."""
+
+
+class Run(ABC):
+    """Some queries of a catalog at work; a context that stops them at its end.
+
+    Rows of tables that have no source are given by the definitions. With `live`, the rows of those that have none there
+    either are pushed, and results that go to no sink are kept in `results`; otherwise they are printed to `out`. Of
+    those at most `keep` rows of changes are kept. `root` is the folder of the checkpoint, which goes with the run
+    unless it `is_kept`. With `adopt`, a checkpoint of other queries is taken over. `warn` is told, while a run without
+    an end goes on, of rows that are left out.
+
+    Who derives from it says which host runs a network.
     """
 
     def __init__(
         self,
         definitions: Definitions,
+        root: Path,
         *,
+        is_kept: bool,
         output: Output = "table",
         out: TextIO | None = None,
-        checkpoint: Path | None = None,
         live: bool = False,
         adopt: bool = False,
         keep: int = MOST_KEPT,
@@ -112,8 +151,8 @@ class NetworkRun(ABC):
         self._keep = keep
         self._watch = None if warn is None else LossWatch(warn)
         self._pushing = Lock()
-        self._is_kept = checkpoint is not None
-        self._root = checkpoint or Path(tempfile.mkdtemp(prefix="cql-"))
+        self._is_kept = is_kept
+        self._root = root
         self._output: Output = output
         self._screen = Screen(out or sys.stdout)
         self._live = live
@@ -130,28 +169,31 @@ class NetworkRun(ABC):
             self.abort()
             raise
 
-    # The host
-
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Get the host ready; raises if it cannot be."""
+    # What a host says
 
     @property
     @abstractmethod
     def _buckets(self) -> int:
-        """Over how many buckets a new network is spread."""
+        """How many buckets a new network is spread over."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Get ready for the checkpoint; raises if it cannot be used."""
 
     @abstractmethod
     def _new_job(self, part: str, folder: Path, delivery: Delivery, counters: Counters) -> Job:
-        """Return what is to run the queries of a part."""
-
-    def _rows_given(self, definitions: Definitions, record: NetworkRecord) -> Mapping[str, Given]:
-        """Return where the rows of tables come from that have no source, as far as the host has to know."""
-        return {}
+        """Return what runs a part."""
 
     @abstractmethod
     def _check_sources(self, definitions: Definitions, sources: Iterable[op.Source]) -> None:
-        """Raise if the host cannot read a source."""
+        """Raise if one of some sources cannot be read."""
+
+    def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
+        """Return the queries of each part: those of one clock, and none of a part that has none any more."""
+        parts: dict[str, list[QueryDef]] = {part: [] for part in PART_NAMES.values() if self._record(part) is not None}
+        for query in definitions.queries:
+            parts.setdefault(PART_NAMES[query.tree.time], []).append(query)
+        return parts
 
     # Building
 
@@ -163,20 +205,26 @@ class NetworkRun(ABC):
             change = changed(before, definitions.catalog, queries, self._buckets)
             if before is not None and not adopt and change.is_any:
                 raise refused(self._root, before, change)
-            given: dict[str, Given] = {**definitions.given, **self._rows_given(definitions, change.record)}
+            given: dict[str, Given] = {**definitions.given, **self._inboxes(definitions, change.record)}
             planned[part] = change, replace(definitions, queries=queries, given=given)
         return planned
-
-    def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
-        """Return the queries of each part, also of parts that had queries and have none."""
-        parts: dict[str, list[QueryDef]] = {part: [] for part in PART_NAMES.values() if self._record(part)}
-        for query in definitions.queries:
-            parts.setdefault(PART_NAMES[query.tree.time], []).append(query)
-        return parts
 
     def _notes(self, planned: Mapping[str, tuple[NetworkChange, Definitions]]) -> list[str]:
         """Return what is to be said of changes before they happen."""
         return [line for part, (change, _) in planned.items() for line in change.notes(self._record(part))]
+
+    def _inboxes(self, definitions: Definitions, record: NetworkRecord) -> dict[str, Inbox]:
+        """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
+        found: dict[str, Inbox] = {}
+        for source in record.plan.sources:
+            key, table = source.table.casefold(), definitions.table(source.table)
+            is_given = key in definitions.data
+            if key in found or source.time is None or table.source is not None or key in definitions.given:
+                continue
+            if is_given or self._live:
+                found[key] = Inbox(self._root / "inbox" / source_name(table), table, is_open=not is_given)
+                found[key].put(definitions.data.get(key, ()))
+        return found
 
     def _record(self, part: str) -> NetworkRecord | None:
         return NetworkRecord.load(self._root / part)
@@ -266,8 +314,8 @@ class NetworkRun(ABC):
         for job in self._jobs.values():
             job.process_available()
 
-    def next_network(self, definitions: Definitions) -> NextNetwork:
-        """Return what the network becomes with another set of queries; raises if that cannot be run.
+    def next_of(self, definitions: Definitions) -> NextNetwork:
+        """Return what the network becomes with other definitions; raises if that cannot be run.
 
         Nothing has changed yet: `change` does it.
         """
@@ -313,7 +361,7 @@ class NetworkRun(ABC):
             hint = "register a query that reads it first"
             raise fail(Code.BAD_DEFINITION, f"no running query reads '{known.name}'", hint=hint)
         given = (own.given.get(table.casefold()) for _, own in self._planned.values())
-        inbox = next((each for each in given if isinstance(each, Pushed) and each.is_open), None)
+        inbox = next((each for each in given if isinstance(each, Inbox) and each.is_open), None)
         if inbox is None:
             raise fail(Code.BAD_DEFINITION, f"'{known.name}' has rows of its own; nothing can be pushed into it")
         with self._pushing:

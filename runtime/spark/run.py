@@ -1,48 +1,44 @@
 """Runs queries on Spark: a network for each clock, and queries without state each on its own.
 
-A query without state whose stream no network reads is run by Spark alone (`native.py`).
+A query without state whose stream no network reads is run by Spark alone.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cql import bound
 from cql.catalog import Catalog, QueryDef, StreamDef
-from cql.query import MOST_KEPT
 from cql.service import service_level
 from planner import operators as op
 from planner.network import compile_definition
 from runtime.connectors import SourceRows
-from runtime.connectors.sinks import Output
 from runtime.delivery.delivery import Delivery
 from runtime.network.counters import Counters
 from runtime.network.definitions import Definitions
 from runtime.network.network import Network
-from runtime.network.record import NetworkRecord, source_name
-from runtime.network.run import Job, NetworkRun
-from runtime.reports.loss_warnings import Warn
+from runtime.network.run import Job, NextNetwork, Run, RunOptions
 from runtime.reports.progress import PART_NAMES
 from runtime.spark.clusters import checkpoint_folder, prepare
 from runtime.spark.frames import FrameCallback, FrameFunction, UserFrame
 from runtime.spark.host import SparkHost
-from runtime.spark.inbox import Inbox
 from runtime.spark.native import NativeJob, can_be_read_again, folder_name, native_stream
 from runtime.spark.run_sources import check_sources
 from runtime.spark.session import buckets_of, network_session
 from runtime.user_errors import NOWHERE, Places
 
 
-class SparkRun(NetworkRun):
-    """Some queries of a catalog at work on Spark; a context that stops them at its end.
+class SparkRun(Run):
+    """Some queries of a catalog at work on Spark.
 
-    `frames` are streaming DataFrames, and `data` all rows, of tables that have no source. With `live`, the rows of
-    those that have neither are pushed, and results that go to no sink are kept. `callbacks` are functions that take
-    results, by query. `places` says where in a script tables and queries are defined, for errors.
+    `frames` are streaming DataFrames, and `data` all rows, of tables that have no source. `callbacks` are functions
+    that take results, by query. `places` says where in a script tables and queries are defined, for errors. `options`
+    are those of every run (`runtime/network/run.py`).
     """
 
     def __init__(
@@ -51,34 +47,26 @@ class SparkRun(NetworkRun):
         catalog: Catalog,
         queries: Iterable[QueryDef],
         *,
-        output: Output = "table",
-        out: TextIO | None = None,
         checkpoint: Path | None = None,
         frames: Mapping[str, DataFrame] | None = None,
         data: Mapping[str, Sequence[SourceRows]] | None = None,
         callbacks: Mapping[str, FrameCallback] | None = None,
-        live: bool = False,
-        adopt: bool = False,
-        keep: int = MOST_KEPT,
         places: Places = NOWHERE,
-        warn: Warn | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
         self._user_session = spark
         self._spark = network_session(spark)
-        folder = None if checkpoint is None else checkpoint_folder(checkpoint)
-        definitions = self.definitions(catalog, queries, frames=frames, data=data, callbacks=callbacks, places=places)
-        super().__init__(
-            definitions, output=output, out=out, checkpoint=folder, live=live, adopt=adopt, keep=keep, warn=warn
-        )
+        root = checkpoint_folder(checkpoint or Path(tempfile.mkdtemp(prefix="cql-")))
+        definitions = self._defined(catalog, queries, frames, data, callbacks, places)
+        super().__init__(definitions, root, is_kept=checkpoint is not None, **options)
 
-    def definitions(
+    def _defined(
         self,
         catalog: Catalog,
         queries: Iterable[QueryDef],
-        *,
-        frames: Mapping[str, DataFrame] | None = None,
-        data: Mapping[str, Sequence[SourceRows]] | None = None,
-        callbacks: Mapping[str, FrameCallback] | None = None,
+        frames: Mapping[str, DataFrame] | None,
+        data: Mapping[str, Sequence[SourceRows]] | None,
+        callbacks: Mapping[str, FrameCallback] | None,
         places: Places = NOWHERE,
     ) -> Definitions:
         """Return what is to be run, with what Spark was given for it."""
@@ -86,12 +74,27 @@ class SparkRun(NetworkRun):
         functions = {query: FrameFunction(self._user_session, each) for query, each in (callbacks or {}).items()}
         return Definitions(catalog, list(queries), given, data or {}, functions, places)
 
-    def _prepare(self) -> None:
-        prepare(self._spark, self._root)
+    def next_network(
+        self,
+        catalog: Catalog,
+        queries: Iterable[QueryDef],
+        *,
+        frames: Mapping[str, DataFrame] | None = None,
+        data: Mapping[str, Sequence[SourceRows]] | None = None,
+        callbacks: Mapping[str, FrameCallback] | None = None,
+    ) -> NextNetwork:
+        """Return what the network becomes with another set of queries; raises if that cannot be run.
+
+        Nothing has changed yet: `change` does it.
+        """
+        return self.next_of(self._defined(catalog, queries, frames, data, callbacks))
 
     @property
     def _buckets(self) -> int:
         return buckets_of(self._user_session)
+
+    def _prepare(self) -> None:
+        prepare(self._spark, self._root)
 
     def _new_job(self, part: str, folder: Path, delivery: Delivery, counters: Counters) -> Job:
         if part in PART_NAMES.values():
@@ -100,8 +103,6 @@ class SparkRun(NetworkRun):
 
     def _check_sources(self, definitions: Definitions, sources: Iterable[op.Source]) -> None:
         check_sources(self._spark, definitions, sources)
-
-    # Queries that Spark runs alone
 
     def _divided(self, definitions: Definitions) -> dict[str, list[QueryDef]]:
         """Return the queries of each part; queries stay where they are, if they can."""
@@ -128,18 +129,3 @@ class SparkRun(NetworkRun):
         if service_level(query.options, query.settings).policy != "none":
             return None
         return native_stream(query, compile_definition(query), definitions, query.name in definitions.callbacks)
-
-    # Rows that are given
-
-    def _rows_given(self, definitions: Definitions, record: NetworkRecord) -> dict[str, Inbox]:
-        """Return the inboxes of the timed tables that have neither a source nor a frame; given data is in them."""
-        found: dict[str, Inbox] = {}
-        for source in record.plan.sources:
-            key, table = source.table.casefold(), definitions.table(source.table)
-            is_given = key in definitions.data
-            if key in found or source.time is None or table.source is not None or key in definitions.given:
-                continue
-            if is_given or self._live:
-                found[key] = Inbox(self._root / "inbox" / source_name(table), table, is_open=not is_given)
-                found[key].put(definitions.data.get(key, ()))
-        return found

@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 
 from planner import operators as op
 from runtime.network.definitions import Definitions
+from runtime.network.inbox import Inbox
 from runtime.network.record import source_name
 from runtime.spark.frames import UserFrame, with_named_sources
-from runtime.spark.inbox import Inbox
+from runtime.spark.inbox_frame import inbox_frame
 from runtime.spark.sources import SourceFrame, check_source, frame_source, source_frame
 from runtime.user_errors import placed
 
@@ -25,7 +26,7 @@ def opened_source(spark: SparkSession, definitions: Definitions, source: op.Sour
             case UserFrame(frame):
                 return frame_source(with_named_sources(frame, spark, name), table, on_bad_row)
             case Inbox() as inbox:
-                return inbox.frame(spark, name)
+                return inbox_frame(spark, inbox, name)
         return source_frame(spark, table, folder / "files" / name, on_bad_row, name)
 
 
