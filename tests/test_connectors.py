@@ -177,7 +177,7 @@ def failed(source: RowSource) -> None:
     """Read until a row is bad, and say so to the source."""
     with pytest.raises(CqlError):
         there(source.read(source.start()))
-    source.reject()
+    source.reject(source.start())
 
 
 def test_a_file_that_ended_a_run_may_be_corrected(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_file_of_which_rows_were_committed_may_not_change(tmp_path: Path) -> N
     there(source.read(source.start()))
     half = {"file": 0, "rows": 1, "newest": None}
     source.settle(half)
-    source.reject()
+    source.reject(half)
     write("a", "1,1", "5,5")
     assert refusal(lambda: opened(definition, folder=tmp_path / "log").read(half))[0] is Code.CHANGED_SOURCE
     Path("in/a").unlink()

@@ -120,8 +120,9 @@ class RowSource(ABC):
     def settle(self, position: Position) -> None:  # noqa: B027, not all remember anything
         """Take what comes before a position for done with: the host has committed it, and never asks for it again."""
 
-    def reject(self) -> None:  # noqa: B027, not all can be corrected
-        """Note that what is read and not settled has ended the run; it may be corrected before the next one."""
+    def reject(self, given_out: Position) -> None:  # noqa: B027, not all can be corrected
+        """Note that what is read has ended the run; it may be corrected before the next one, but for what comes before
+        `given_out`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,11 @@ class LoggedFiles(RowSource):
         self._log.settle(position["file"])
         self._settled = _first_untouched(position)
 
-    def reject(self) -> None:
-        """Note that the files that were begun, of which nothing is settled, may be corrected."""
-        if self._begun > self._settled:
-            self._log.reject(list(range(self._settled, self._begun)))
+    def reject(self, given_out: Position) -> None:
+        """Note that the files that were begun, of which nothing is given out, may be corrected."""
+        first = max(self._settled, _first_untouched(given_out))
+        if self._begun > first:
+            self._log.reject(list(range(first, self._begun)))
 
     def known(self, number: int) -> list[SourceFile]:
         """Return the files that are known from a number on."""

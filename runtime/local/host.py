@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from cql.errors import Code, CqlError
 from cql.settings import OnBadRow
+from cql.source import Span
 from planner import operators as op
 from runtime.columns.batch import Columns
 from runtime.connectors import open_source
@@ -73,8 +74,11 @@ class OpenFeed:
     reader: RowReader
     stage: FeedReader
     position: Position
+    """How far it was read for what has been delivered."""
     newest: int | None
     """The latest instant so far."""
+    place: Span
+    """Where in a script its table is defined."""
 
     @property
     def bound(self) -> int:
@@ -101,8 +105,8 @@ class LocalBatch:
 
     def reject(self, error: Exception) -> None:
         """Let what was read be corrected, if the run ends for what is in it."""
-        if isinstance(error, CqlError) and any(each.code in CORRECTABLE for each in error.diagnostics):
-            self.host.reject(dict.fromkeys(feed for feed, _ in self.arrivals))
+        if is_correctable(error):
+            self.host.reject(self)
 
 
 class LocalHost:
@@ -127,6 +131,8 @@ class LocalHost:
         """Control messages for the next micro-batch."""
         self._workers: dict[Place, Worker] = {}
         self._feeds: dict[str, OpenFeed] = {}
+        self._unreadable: tuple[OpenFeed, CqlError] | None = None
+        """What could not be read, and why."""
         self._failure: Exception | None = None
         self._is_running = self._is_last = False
         self._thread: threading.Thread | None = None
@@ -180,7 +186,8 @@ class LocalHost:
         rows = source_of(table, ReadSettings(settings.on_bad_row, settings.files == "follow", folder))
         position = self._manifest.sources.get(feed) or rows.start()
         stage = FeedReader(self._task.layout, feed, self._task.functions, WITHIN_A_PROCESS)
-        return OpenFeed(rows, rows.read(position, given_out), stage, position, self._manifest.newest.get(feed))
+        newest, place = self._manifest.newest.get(feed), definitions.place("table", source.table)
+        return OpenFeed(rows, rows.read(position, given_out), stage, position, newest, place)
 
     def _again(self, plan: Plan) -> LocalBatch:
         """Return a micro-batch as it was planned; raises if a source does not give the same rows."""
@@ -198,7 +205,7 @@ class LocalHost:
     def start(self, run: Callable[[MicroBatch], None]) -> None:
         """Run micro-batches from where the checkpoint is."""
         self._run = run
-        self._is_running, self._is_last, self._failure = True, False, None
+        self._is_running, self._is_last, self._failure, self._unreadable = True, False, None, None
         self._committed_at = time.monotonic()
         for batch in self._repeated:
             self._run_batch(batch)
@@ -327,10 +334,28 @@ class LocalHost:
         found: list[FeedArrival] = []
         rows = 0
         for name, feed in sorted(self._feeds.items(), key=lambda item: item[1].bound):
-            while rows < MOST_ROWS and not feed.reader.has_ended and (arrival := feed.reader.poll()) is not None:
+            while rows < MOST_ROWS and self._unreadable is None and (arrival := self._polled(feed)) is not None:
                 found.append(FeedArrival(name, arrival))
                 rows += len(arrival.rows)
+        if self._unreadable is not None and not found:
+            self._give_up(*self._unreadable)
         return found
+
+    def _polled(self, feed: OpenFeed) -> Arrival | None:
+        """Return what a feed has next; if that cannot be read, what was read before it comes first."""
+        try:
+            with placed(feed.place):
+                return None if feed.reader.has_ended else feed.reader.poll()
+        except CqlError as error:
+            self._unreadable = feed, error
+            return None
+
+    def _give_up(self, feed: OpenFeed, error: CqlError) -> NoReturn:
+        """End the run for what cannot be read; it may be corrected before the next one."""
+        self._is_running = False
+        if is_correctable(error):
+            feed.source.reject(feed.position)
+        raise error
 
     def _run_batch(self, batch: LocalBatch) -> None:
         try:
@@ -339,6 +364,8 @@ class LocalHost:
             self._is_running = False
             raise
         self._batch = batch.id
+        for name, arrival in batch.arrivals:
+            self._feeds[name].position = arrival.position
 
     def computed(self, batch: LocalBatch, directives: Directives) -> Computed:
         """Run the workers of all places on a micro-batch."""
@@ -376,7 +403,7 @@ class LocalHost:
         on_time = judge.on_time("", rows.instants)
         late = len(rows) - int(on_time.sum())
         kept = rows.chosen(np.flatnonzero(on_time)) if late else rows
-        feed.newest, feed.position = judge.newest, arrival.position
+        feed.newest = judge.newest
         feed.stage.follow(directives.schedules)
         try:
             yield from feed.stage.pack(kept.columns, kept.instants, kept.signs, place)
@@ -397,10 +424,12 @@ class LocalHost:
         except MemoryExceeded as failure:
             raise too_much_memory(failure, plan, task.places) from None
 
-    def reject(self, feeds: Iterable[str]) -> None:
-        """Let the sources of some feeds be corrected before the next run."""
-        for feed in feeds:
-            self._feeds[feed].source.reject()
+    def reject(self, batch: LocalBatch) -> None:
+        """Let what a micro-batch has read, of which nothing is delivered, be corrected before the next run."""
+        for name in dict.fromkeys(name for name, _ in batch.arrivals):
+            self._feeds[name].source.reject(self._feeds[name].position)
+        if self._plans is not None and batch not in self._repeated:
+            self._plans.drop_last()
 
     # The checkpoint
 
@@ -423,6 +452,11 @@ class LocalHost:
             for feed in self._feeds.values():
                 feed.source.settle(feed.position)
         self._committed_at = time.monotonic()
+
+
+def is_correctable(error: Exception) -> bool:
+    """Tell whether a user may do away with an error by correcting a source."""
+    return isinstance(error, CqlError) and any(each.code in CORRECTABLE for each in error.diagnostics)
 
 
 def _name(place: Place) -> str:

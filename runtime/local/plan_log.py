@@ -37,6 +37,7 @@ class PlanLog:
         with writing(self._path):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a+")
+        self._before_last = 0
 
     def plans(self, committed: int) -> list[Plan]:
         """Return the micro-batches after one that is committed."""
@@ -54,8 +55,15 @@ class PlanLog:
     def add(self, plan: Plan) -> None:
         """Write down a micro-batch that is about to run."""
         with writing(self._path):
+            self._before_last = self._file.tell()
             self._file.write(json.dumps(asdict(plan)) + "\n")
             self._file.flush()
+
+    def drop_last(self) -> None:
+        """Forget the micro-batch that was written down last: nothing of it was delivered."""
+        with writing(self._path):
+            self._file.truncate(self._before_last)
+            self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
         """Make sure that what was written outlives a failure of the machine."""

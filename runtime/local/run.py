@@ -297,7 +297,7 @@ class LocalRun:
             raise fail(
                 Code.NOT_AVAILABLE,
                 "the local engine reads files to their ends, and does not follow folders",
-                hint="SET files = drain, or run on Spark: --engine spark",
+                hint="SET files = drain; cql run follows them, on either engine",
             )
 
     def drain(self) -> None:

@@ -63,6 +63,9 @@ def saved_states(checkpoint: Path, batch: int | None = None) -> list[Saved]:
     with _readable(checkpoint):
         folders = _folders(checkpoint)
         committed = {folder: found for folder in folders if (found := _committed(folder))}
+    if any((folder / "manifest.json").exists() for folder in folders):
+        message = f"the checkpoint '{checkpoint}' is one of the local engine, whose state cannot be listed"
+        raise fail(Code.NOT_AVAILABLE, message, hint="on Spark, it can")
     if not committed:
         message = f"the checkpoint '{checkpoint}' has no state yet: no micro-batch is complete"
         raise fail(Code.BAD_FILE, message, hint="look again when the network has processed something")
