@@ -319,14 +319,12 @@ class PlanBuilder:
         """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
         if not self.spread:
             return [self._to_single(b) for b in lower], None, NOT_SPREAD
-        single = next((b for b in lower if b.partitioning.mode == "single"), None)
-        if not keys[0] or single is not None:
-            reason = NO_KEYS if single is None or not keys[0] else single.operator.reason
+        reasons = [built.operator.reason for built in lower if built.partitioning.mode == "single"]
+        if not keys[0] or reasons:
+            reason = reasons[0] if keys[0] else NO_KEYS
             return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
-        order: list[int] | None = None
-        for built, own in zip(lower, keys, strict=True):
-            order = order or key_order(built.partitioning, own)
-        order = order or list(wanted)
+        orders = (key_order(built.partitioning, own) for built, own in zip(lower, keys, strict=True))
+        order = next(filter(None, orders), list(wanted))
         chosen = [tuple(own[at] for at in order) for own in keys]
         routed = [
             self._local(built) if key_order(built.partitioning, own) == order else self._sent(built, "hash", used)
