@@ -30,7 +30,7 @@ from planner.plan import Plan, combine, compile_query
 from runtime.columns.batch import FOREVER, ChangeBatch, concat_columns
 from runtime.engine.executor import Executor
 from runtime.engine.statistics import OperatorWork
-from runtime.operators import MAKERS
+from runtime.operators.registry import IMPLEMENTATIONS
 from runtime.operators.windows import RangeWindow, window_operator
 from runtime.state import bind_synopses as synopses
 from runtime.state.store import LifetimeRule, RowsEnds, StoredEnds
@@ -343,7 +343,8 @@ def signed_elements() -> Iterator[None]:
         return found if isinstance(found, RowsEnds) else StoredEnds()
 
     with ExitStack() as stack:
-        stack.enter_context(patch.dict(MAKERS, {op.SeqWindow: _signed_window}))
+        signed = replace(IMPLEMENTATIONS[op.SeqWindow], make=_signed_window)
+        stack.enter_context(patch.dict(IMPLEMENTATIONS, {op.SeqWindow: signed}))
         stack.enter_context(patch.object(synopses, "_rule", stored))
         stack.enter_context(patch.object(synopses, "final_ends", lambda plan: frozenset()))
         yield

@@ -44,7 +44,7 @@ import cql
 from benchmarks import _joinload_sets as sets
 from benchmarks._machine import undisturbed
 from benchmarks.overload import FILE_SECONDS, SECOND, Feed
-from runtime.operators.memory_limited_joins import row_sizes
+from runtime.joins.memory_limited import row_sizes
 
 KEYS = 10_000
 BASE_RATE = 400.0

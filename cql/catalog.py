@@ -59,10 +59,10 @@ class External(_Model):
 
     @field_serializer("options")
     def _without_secrets(self, options: dict[str, str]) -> dict[str, str]:
-        return shown_options(options)
+        return shown_options(self.format, options)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        yield from (("format", self.format), ("options", shown_options(self.options)))
+        yield from (("format", self.format), ("options", shown_options(self.format, self.options)))
 
 
 _AHEAD = "by how many ticks instants may be ahead, as the settings of a run have it"

@@ -173,6 +173,10 @@ class Engine:
                 from runtime.reports.losses import losses_listing
 
                 return losses_listing(list(self.catalog.queries.values()), self._losses())
+            case ast.Show(what="DECISIONS"):
+                from runtime.controllers.decision_log import decisions_listing
+
+                return decisions_listing(self._run.decisions() if self._run else ())
             case ast.Explain(form=form):
                 from planner.explain.statement import explain_statement
                 from shedding.insert_drops import plan_of

@@ -1,7 +1,7 @@
 """Options of formats and of registered queries: which exist, and what they must hold.
 
-Spark ignores options that it does not know, so that a typing mistake goes unnoticed. For the formats
-listed here unknown options are errors; other formats (Kafka, data sources of the user) pass through.
+Spark ignores options that it does not know, so that a typing mistake goes unnoticed. For formats that have a connector
+unknown options are errors; those of other formats (Kafka, data sources of the user) pass through.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from cql import ast
+from cql import ast, formats
 from cql.errors import Code, CqlError, Diagnostic, fail, nearest
 from cql.parsing import parse_expression
 from cql.printer import to_text
@@ -18,45 +18,6 @@ from cql.service import WORDS
 from cql.settings import Settings
 from cql.sizes import BadSize, parse_size
 from cql.source import Span
-
-_FILES = """path maxFilesPerTrigger maxBytesPerTrigger maxFileAge latestFirst fileNameOnly cleanSource
-sourceArchiveDir pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter ignoreCorruptFiles
-ignoreMissingFiles maxCachedFiles discardCachedInputRatio"""
-_PARSED = """mode columnNameOfCorruptRecord dateFormat timestampFormat timestampNTZFormat
-enableDateTimeParsingFallback multiLine encoding charset lineSep samplingRatio locale timeZone"""
-
-SOURCE_OPTIONS: dict[str, frozenset[str]] = {
-    name: frozenset(" ".join(words).split())
-    for name, words in {
-        "csv": (
-            _FILES,
-            _PARSED,
-            """sep delimiter quote escape comment header inferSchema preferDate enforceSchema
-            ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue nanValue positiveInf negativeInf maxColumns
-            maxCharsPerColumn charToEscapeQuoteEscaping emptyValue unescapedQuoteHandling""",
-        ),
-        "json": (
-            _FILES,
-            _PARSED,
-            """primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames
-            allowSingleQuotes allowNumericLeadingZeros allowBackslashEscapingAnyCharacter
-            allowUnquotedControlChars dropFieldIfAllNull allowNonNumericNumbers""",
-        ),
-        "parquet": (_FILES, "mergeSchema datetimeRebaseMode int96RebaseMode"),
-        "rate": ("rowsPerSecond rampUpTime numPartitions",),
-        "socket": ("host port includeTimestamp",),
-        "stream": ("path",),
-    }.items()
-}
-"""The source formats whose options are known; `stream` is STREAM's own file format."""
-
-REQUIRED: dict[str, tuple[str, ...]] = {
-    "csv": ("path",),
-    "json": ("path",),
-    "parquet": ("path",),
-    "stream": ("path",),
-    "socket": ("host", "port"),
-}
 
 EXPRESSIONS = ("utility",)
 """Options of REGISTER QUERY .. WITH whose values are expressions over the rows of the query."""
@@ -110,13 +71,13 @@ def read_options(options: Sequence[ast.Option]) -> dict[str, str]:
 
 def check_source_options(format_name: str, options: Sequence[ast.Option], span: Span) -> None:
     """Raise for options that a known source format does not have, or lacks."""
-    known = SOURCE_OPTIONS.get(format_name)
-    if known is None:
+    connector = formats.connector(format_name)
+    if connector.takes_any_option or not connector.reads:
         return
-    problems = _unknown(options, known, f"the format {format_name}")
+    problems = _unknown(options, connector.option_names("read"), f"the format {format_name}")
     given = {option.key.key for option in options}
-    for needed in REQUIRED.get(format_name, ()):
-        if needed not in given:
+    for needed in connector.needed_options("read"):
+        if needed.casefold() not in given:
             problems.append(
                 Diagnostic(
                     Code.BAD_DEFINITION,

@@ -23,7 +23,7 @@ N = TypeVar("N", bound=ast.Node)
 _RESERVED_WORDS = (
     "ALL|AND|AS|ASC|BETWEEN|CASE|CAST|CROSS|DESC|DISTINCT|DSTREAM|ELSE|END|ESCAPE|EXCEPT|EXISTS|EXTRACT|FALSE"
     "|FILTER|FROM|FULL|GROUP|HAVING|IN|INNER|INTERSECT|INTERVAL|INTO|IS|ISTREAM|JOIN|LEFT|LIKE|LIMIT|NOT|NULL"
-    "|ON|OR|ORDER|OVER|RIGHT|RSTREAM|SELECT|THEN|TIMESTAMP|TRUE|UNION|WHEN|WHERE|WITH"
+    "|ON|OR|ORDER|OVER|RIGHT|RSTREAM|SELECT|TABLESAMPLE|THEN|TIMESTAMP|TRUE|UNION|WHEN|WHERE|WITH"
 )
 # These only where a query may begin with the name of an operand: first in a statement, and after EXPLAIN.
 _STATEMENT_WORDS = "CREATE|DESCRIBE|DOT|DROP|EXPLAIN|JSON|MERMAID|QUERY|REGISTER|RULES|SET|SHOW|START|STOP|TRY"
@@ -350,6 +350,11 @@ def _subquery_input(node: ast.SubqueryInput) -> str:
     text = to_text(node.query)
     is_closed = isinstance(node.query, ast.RelToStream)
     return _input(text if is_closed else f"({text})", node.window, node.alias)
+
+
+@_prints(ast.SampledInput)
+def _sampled_input(node: ast.SampledInput) -> str:
+    return f"{to_text(node.input)} TABLESAMPLE ({to_text(node.percent)} PERCENT)"
 
 
 @_prints(ast.Join)

@@ -2,6 +2,7 @@
 
 Options of sources and sinks hold passwords, keys and tokens, some of them within a URL. They go to what opens the
 source or sink and nowhere else: errors, representations, JSON and what checkpoints record have `***` in their place.
+An option holds a secret if its connector says so, or if it is called as secrets are, whatever the format.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+
+from cql import formats
 
 MASK = "***"
 
@@ -25,25 +28,28 @@ _IN_URL = re.compile(r"""://(?P<value>[^/\s@:'"]{0,200}:(?!\d+(?:[/?,]|$))[^\s'"
 
 _OPTION = re.compile(rf"{_KEY}\s*(?:[=:]\s*)?(?P<value>{_QUOTED})")
 _OPTIONS = re.compile(rf"\bOPTIONS\s*\((?:{_QUOTED}|[^;'\"])*", re.IGNORECASE)
-_BARE = re.compile(rf"[(,]\s*{_KEY}(?:\s*[=:]\s*|\s+)(?P<value>[^\s,()'\"]+)")
+_FORMAT = re.compile(r"""\b(?:FROM|INTO)\s+"?([\w.$-]+)"?\s+(?:SCHEMA\s+INFERRED\s+)?\Z""", re.IGNORECASE)
+_LONGEST_BEFORE = 200
+"""How far before its options the name of a format is looked for."""
+_BARE = re.compile(rf"[(,]\s*{_KEY}(?:\s*[=:]\s*|\s+)(?P<value>[^\s,()'\"=:][^\s,()'\"]*)")
 
 
-def is_secret(key: str) -> bool:
-    """Tell whether an option of this name holds a secret.
+def is_secret(key: str, format_name: str | None = None) -> bool:
+    """Tell whether an option of this name holds a secret; without a format, whether that of any does.
 
     >>> [key for key in ("path", "password", "kafka.sasl.jaas.config", "sasl.mechanism") if is_secret(key)]
     ['password', 'kafka.sasl.jaas.config']
     """
-    return _SECRET.search(key) is not None
+    return _SECRET.search(key) is not None or key.casefold() in formats.secret_options(format_name)
 
 
-def shown_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options as they may be shown.
+def shown_options(format_name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a source or sink as they may be shown.
 
-    >>> shown_options({"url": "postgresql://ann:hunter2@db/shop", "password": "hunter2"})
+    >>> shown_options("jdbc", {"url": "postgresql://ann:hunter2@db/shop", "password": "hunter2"})
     {'url': 'postgresql://***@db/shop', 'password': '***'}
     """
-    return {key: MASK if is_secret(key) else without_secrets(value) for key, value in options.items()}
+    return {key: MASK if is_secret(key, format_name) else without_secrets(value) for key, value in options.items()}
 
 
 def without_secrets(text: str) -> str:
@@ -91,13 +97,21 @@ def _found(text: str) -> Iterator[tuple[int, int]]:
 def _found_in_options(script: str) -> Iterator[tuple[int, int]]:
     yield from _values(_OPTION.finditer(script))
     for clause in _OPTIONS.finditer(script):
-        yield from _values(_BARE.finditer(script, *clause.span()))
+        format_name = _format_before(script, clause.start())
+        yield from _values(_OPTION.finditer(script, *clause.span()), format_name)
+        yield from _values(_BARE.finditer(script, *clause.span()), format_name)
 
 
-def _values(matches: Iterable[re.Match[str]]) -> Iterator[tuple[int, int]]:
+def _format_before(script: str, end: int) -> str:
+    """Return the format whose options begin at a place; empty if none is named."""
+    found = _FORMAT.search(script, max(end - _LONGEST_BEFORE, 0), end)
+    return formats.canonical(found[1]) if found else ""
+
+
+def _values(matches: Iterable[re.Match[str]], format_name: str = "") -> Iterator[tuple[int, int]]:
     """Yield the places of values that belong to secret keys, without their quotes."""
     for match in matches:
-        if is_secret(match["key"]):
+        if is_secret(match["key"], format_name):
             (start, end), value = match.span("value"), match["value"]
             is_quoted = value[0] in "'\""
             is_closed = len(value) > 1 and value[-1] == value[0]

@@ -33,7 +33,7 @@ _DEFINING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-SHOWABLE = ("STREAMS", "RELATIONS", "VIEWS", "QUERIES", "FUNCTIONS", "STATS", "SHEDDING", "SETTINGS")
+SHOWABLE = ("STREAMS", "RELATIONS", "VIEWS", "QUERIES", "FUNCTIONS", "STATS", "SHEDDING", "DECISIONS", "SETTINGS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Outcome:
     """What a statement did: a definition it made, a listing, or a request that the caller carries out.
 
     EXPLAIN asks for plans, START to run a catalog as it is at that place in the script, TRY to run one in which there
-    is no other query. SHOW STATS, SHOW SHEDDING and STOP concern what runs, of which a session knows
+    is no other query. SHOW STATS, SHOW SHEDDING, SHOW DECISIONS and STOP concern what runs, of which a session knows
     nothing.
     """
 
@@ -120,7 +120,7 @@ class Session:
                 self.catalog.drop(statement.kind.value, statement.name.text, statement.name.span)
             case ast.SetSetting():
                 self._set(statement)
-            case ast.Show(what="STATS" | "SHEDDING"):
+            case ast.Show(what="STATS" | "SHEDDING" | "DECISIONS"):
                 return Outcome(statement)
             case ast.Show():
                 return Outcome(statement, listing=self._show(statement))

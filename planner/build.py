@@ -16,6 +16,7 @@ from typing import Any
 from cql import bound
 from cql.ast import RelToStreamKind, SetKind
 from cql.bound import ColumnRef, Expr, Rel
+from cql.bound.text import aggregate_text, expression_text
 from cql.intervals import TimeDomain
 from planner import operators as op
 from planner.expressions import columns, shifted
@@ -33,7 +34,6 @@ from planner.partitioning import (
     runs_in_one_bucket,
     split_demand,
 )
-from planner.text import aggregate_text, expression_text
 
 NOT_SPREAD = "the network that it was added to has too few stages to spread it"
 NO_KEYS = "a join without an equality has no keys to split by"
@@ -86,6 +86,8 @@ class PlanBuilder:
                 return self._source(node)
             case bound.Filter():
                 return self._select(node, demand)
+            case bound.Sample():
+                return self._sample(node, demand)
             case bound.Project():
                 return self._project(node, demand)
             case bound.Window():
@@ -150,6 +152,11 @@ class PlanBuilder:
             node.is_stream,
             predicates=tuple(bound.conjuncts(node.predicate)),
         )
+        return Built(made, below.partitioning)
+
+    def _sample(self, node: bound.Sample, demand: Demand) -> Built:
+        below = self.build(node.input, demand)
+        made = self._add(op.Sample, [self._local(below)], below.operator.columns, False, percent=node.percent)
         return Built(made, below.partitioning)
 
     def _project(self, node: bound.Project, demand: Demand) -> Built:

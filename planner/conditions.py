@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import ceil, floor, isfinite
 
 from cql.bound import Call, Cast, Expr, Literal, UserCall, conjuncts, walk
+from cql.bound.text import expression_text
 from cql.intervals import TimeDomain, duration_text
 from cql.types import DataType, Kind, as_decimal
 from planner.expressions import columns_read, shifted
-from planner.text import expression_text
 
 MOST = 2.0**900
 """Constants that are larger are not looked at, so that no sum of them comes near the largest DOUBLE."""

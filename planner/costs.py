@@ -1,7 +1,7 @@
 """Estimates before anything has been measured: what an element costs an operator, and how many come out.
 
-The unit of cost is one predicate on one element. The numbers only have to rank operators sensibly
-until the runtime has measured the real ones.
+Each operator has its own (`Operator.estimate`). The unit of cost is one predicate on one element. The numbers only
+have to rank operators sensibly until the runtime has measured the real ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from cql import bound
 from cql.bound import Expr
-from planner import operators as op
 
 ASSUMED_RATE = 1_000
 """Elements per second that a stream is taken to have when sizes of windows are estimated."""
@@ -21,36 +20,6 @@ class Estimate(NamedTuple):
 
     cost: float
     selectivity: float
-
-
-def estimate(operator: op.Operator) -> Estimate:
-    """Return the estimate for an operator."""
-    match operator:
-        case op.Select():
-            passing = 1.0
-            for predicate in operator.predicates:
-                passing *= predicate_selectivity(predicate)
-            return Estimate(float(len(operator.predicates)), passing)
-        case op.Project():
-            return Estimate(0.5 + 0.25 * len(operator.items), 1.0)
-        case op.SeqWindow():
-            return Estimate(1.0, 2.0)
-        case op.BinaryJoin() | op.EvictingJoin() | op.StreamJoin() | op.SemiJoin() | op.AntiJoin():
-            keyed = bool(operator.left_keys)
-            return Estimate(4.0 if keyed else 50.0, 1.0 if keyed else 10.0)
-        case op.MJoin():
-            return Estimate(3.0 * (len(operator.inputs) - 1), 1.0)
-        case op.Aggregate():
-            return Estimate(3.0 + len(operator.calls), 2.0 if operator.keys else 1.0)
-        case op.TopN():
-            return Estimate(5.0, 0.5)
-        case op.WindowDrop() | op.RandomDrop() | op.KeepWindows():
-            return Estimate(0.25, 1.0)
-        case op.Output():
-            return Estimate(1.0, 0.0)
-        case op.Source():
-            return Estimate(0.0, 1.0)
-    return Estimate(2.0, 1.0)
 
 
 def predicate_selectivity(predicate: Expr) -> float:

@@ -15,10 +15,10 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from cql.bound import Call, Case, Expr, Literal, has_subquery
+from cql.bound.text import expression_text
 from cql.source import Span
 from cql.types import BOOLEAN
 from planner.expressions import with_operands
-from planner.text import expression_text
 
 _POSITIONS = [f"${at:04}" for at in range(2000)]
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from cql.bound import Expr, Field, Rel, Schema, SortKey
+from cql.bound.relations import Names
+from cql.bound.text import all_keys_text, keys_text, sort_text
 from cql.types import BIGINT
 
 
@@ -53,6 +55,10 @@ class KeyedJoin(Rel):
     def grows(self) -> bool:
         return self.kind in (JoinType.INNER, JoinType.SEMI) and self.left.grows and self.right.grows
 
+    def headline(self, inputs: Names) -> str:
+        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
+        return f"{self.kind.value} join" + keys_text(pairs, self.residual, *inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class MultiJoin(Rel):
@@ -72,6 +78,9 @@ class MultiJoin(Rel):
     @property
     def grows(self) -> bool:
         return all(relation.grows for relation in self.relations)
+
+    def headline(self, inputs: Names) -> str:
+        return f"multiway join on {all_keys_text(self.keys, self.residual, inputs)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,10 @@ class StreamJoin(Rel):
     def grows(self) -> bool:
         return True
 
+    def headline(self, inputs: Names) -> str:
+        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
+        return "stream join" + keys_text(pairs, self.residual, *inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupTopN(Rel):
@@ -115,3 +128,8 @@ class GroupTopN(Rel):
         if self.number is None:
             return self.input.schema
         return (*self.input.schema, Field(self.number, BIGINT, False))
+
+    def headline(self, inputs: Names) -> str:
+        within = ", ".join(inputs[0][at] for at in self.partition)
+        number = f" numbered as {self.number}" if self.number else ""
+        return f"top {self.limit} of each ({within}) by {sort_text(self.keys, inputs[0])}{number}"

@@ -18,9 +18,9 @@ from cql.errors import Code, fail
 from planner import operators as op
 from planner.build import PlanBuilder
 from planner.chains import lower_envelope
-from planner.costs import estimate
+from planner.operators.state_needs import Facts, Growth
 from planner.optimize import optimize
-from planner.state import Facts, Growth, StateBuilder, Store, Stub, Synopsis, facts_of
+from planner.state import StateBuilder, Store, Stub, Synopsis
 
 FORMAT_VERSION = 1
 
@@ -73,6 +73,11 @@ class QueryPlan:
     stubs: tuple[Stub, ...]
     paths: tuple[Path, ...]
 
+    @property
+    def sources(self) -> list[op.Source]:
+        """The operators that read the streams and relations of the query."""
+        return [operator for operator in self.operators if isinstance(operator, op.Source)]
+
     def growing(self) -> list[Growing]:
         """Return the state that has no bound in the query or in time."""
         return [
@@ -107,7 +112,7 @@ def planned(name: str, operators: Mapping[str, op.Operator], share: bool) -> Que
     """Return the plan of a query that has been turned into operators: with the state and the paths that follow."""
     facts: dict[str, Facts] = {}
     for operator in operators.values():
-        facts[operator.id] = facts_of(operator, [facts[edge.operator] for edge in operator.inputs])
+        facts[operator.id] = operator.facts([facts[edge.operator] for edge in operator.inputs])
     state = StateBuilder(operators, facts, share)
     for operator in operators.values():
         state.add(operator)
@@ -134,10 +139,14 @@ class Plan(_Model):
     def sources(self) -> tuple[op.Source, ...]:
         return tuple(operator for operator in self.operators if isinstance(operator, op.Source))
 
+    @cached_property
+    def outputs(self) -> tuple[op.Output, ...]:
+        return tuple(operator for operator in self.operators if isinstance(operator, op.Output))
+
     def output(self, query: str) -> op.Output:
         """Return the output operator of a query."""
-        for operator in self.operators:
-            if isinstance(operator, op.Output) and operator.query.casefold() == query.casefold():
+        for operator in self.outputs:
+            if operator.query.casefold() == query.casefold():
                 return operator
         raise fail(Code.UNKNOWN_QUERY, f"the plan has no query '{query}'")
 
@@ -152,14 +161,17 @@ class Plan(_Model):
                 stack.extend(edge.operator for edge in self.by_id[current].inputs)
         return (each for each in self.operators if each.id in wanted)
 
+    def sources_below(self, operator: op.Operator) -> list[op.Source]:
+        """Return the sources that an operator reads in the end."""
+        return [each for each in self.below(operator) if isinstance(each, op.Source)]
+
     @cached_property
     def users(self) -> dict[str, tuple[str, ...]]:
         """The queries that each operator serves."""
         found: dict[str, list[str]] = {operator.id: [] for operator in self.operators}
-        for operator in self.operators:
-            if isinstance(operator, op.Output):
-                for each in self.below(operator):
-                    found[each.id].append(operator.query)
+        for output in self.outputs:
+            for each in self.below(output):
+                found[each.id].append(output.query)
         return {key: tuple(names) for key, names in found.items()}
 
     def part(self, query: str) -> Plan:
@@ -172,7 +184,7 @@ class Plan(_Model):
         return Plan.model_construct(
             version=self.version,
             queries=(output.query,),
-            operators=kept,  # type: ignore[arg-type]
+            operators=kept,
             queues=tuple(q for q in self.queues if q.producer in ids),
             synopses=tuple(s for s in self.synopses if s.operator in ids),
             stores=tuple(s for s in stores if s.stubs),
@@ -232,26 +244,20 @@ def combine(queries: Iterable[QueryPlan]) -> Plan:
         paths.extend(query.paths)
         growing.extend(query.growing())
         for operator in query.operators:
-            operators[operator.id] = _merged(operators.get(operator.id), operator)
+            known = operators.get(operator.id)
+            operators[operator.id] = operator if known is None else known.merged(operator)
         for stub in query.stubs:
             stubs.setdefault(stub.synopsis.id, stub)
     return Plan.model_construct(
         version=FORMAT_VERSION,
         queries=tuple(names),
-        operators=tuple(operators.values()),  # type: ignore[arg-type]
+        operators=tuple(operators.values()),
         queues=tuple(queues_between(operators)),
         synopses=tuple(stub.synopsis for stub in stubs.values()),
         stores=tuple(_stores(stubs.values())),
         paths=tuple(paths),
         growing=tuple(growing),
     )
-
-
-def _merged(known: op.Operator | None, operator: op.Operator) -> op.Operator:
-    """Return what two queries have in common: a drop operator passes what either needs."""
-    if isinstance(known, op.WindowDrop) and isinstance(operator, op.WindowDrop):
-        return max(known, operator, key=lambda drop: (drop.size, drop.formula))
-    return known or operator
 
 
 def queues_between(operators: Mapping[str, op.Operator]) -> Iterator[Queue]:
@@ -274,7 +280,7 @@ def _stores(stubs: Iterable[Stub]) -> Iterator[Store]:
 
 def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
     """Yield the paths from each source to the output, with their chains from estimated costs."""
-    output = next(o for o in operators.values() if isinstance(o, op.Output))
+    *_, output = operators.values()
 
     def walk(operator: op.Operator, above: tuple[op.Operator, ...]) -> Iterator[tuple[op.Operator, ...]]:
         path = (operator, *above)
@@ -285,7 +291,7 @@ def _paths(query: str, operators: Mapping[str, op.Operator]) -> Iterator[Path]:
 
     for path in dict.fromkeys(islice(walk(output, ()), MOST_PATHS)):
         steps = path[1:]
-        estimates = [estimate(step) for step in steps]
+        estimates = [step.estimate() for step in steps]
         envelope = lower_envelope([e.cost for e in estimates], [e.selectivity for e in estimates])
         chains = tuple(
             Chain(operators=tuple(o.id for o in steps[s.first : s.last]), slope=round(s.slope, 6)) for s in envelope

@@ -267,10 +267,14 @@ def _settings(parser: argparse.ArgumentParser, given: Sequence[str]) -> Settings
 
 
 def _check_kept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Leave by way of the parser if the local engine is to keep a checkpoint."""
-    if getattr(options, "engine", "spark") == "local" and (options.checkpoint is not None or options.adopt):
+    """Leave by way of the parser if the local engine is to keep a checkpoint where it cannot."""
+    if getattr(options, "engine", "spark") == "spark":
+        return
+    if options.command == "repl" and (options.checkpoint is not None or options.adopt):
         given = "--checkpoint" if options.checkpoint is not None else "--adopt"
-        parser.error(f"{given}: the local engine does not keep checkpoints; leave it out, or run on Spark")
+        parser.error(f"{given}: the shell keeps no checkpoint on the local engine; use cql run, or run on Spark")
+    if options.adopt and options.checkpoint is None:
+        parser.error("--adopt: say which checkpoint: --checkpoint FOLDER")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -377,7 +381,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="where a run on Spark keeps its state and progress; the same script goes on from there",
+        help="where a run keeps its state and progress; the same script goes on from there",
     )
     run.add_argument(
         "--adopt",

@@ -16,7 +16,6 @@ from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef, ViewDef
 from cql.functions.aggregates import AGGREGATES
 from cql.functions.scalars import CALLABLE
 from cql.intervals import Unit
-from cql.options import SOURCE_OPTIONS
 from cql.parsing.parser import keywords
 from cql.parsing.splitting import split_statements
 from cql.session import SHOWABLE
@@ -25,9 +24,11 @@ from cql.types import TYPE_NAMES
 from repl.commands import BY_NAME, COMMANDS
 from repl.help import STATEMENTS
 from repl.inputs import is_command
+from runtime.connectors.registry import canonical, connector, sinks, sources
+from runtime.connectors.spark import KNOWN
 
-SINKS = ("csv", "json", "parquet", "stream", "console", "memory", "kafka")
-SOURCES = (*SOURCE_OPTIONS, "kafka")
+SINKS = tuple(each.name for each in sinks())
+SOURCES = (*(each.name for each in sources()), *KNOWN)
 WINDOWS = ("RANGE", "ROWS", "NOW", "PARTITION BY")
 
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|'[^']*$|"[^"]*"?|[^\W\d]\w*|\d+(?:\.\d+)?|[^\s\w]""")
@@ -234,11 +235,16 @@ class _CursorContext:
         return self._open_bracket() == "(" and self._words[at - 1] == "OPTIONS"
 
     def _option_keys(self) -> Iterable[str]:
+        """Return the options of the format that is named, those first that are asked for most."""
         at = max((i for i, word in enumerate(self._words) if word in ("FROM", "INTO")), default=None)
-        name = self._tokens[at + 1].lower() if at is not None and at + 1 < len(self._tokens) else ""
-        known = sorted(SOURCE_OPTIONS.get(name, ("path",)))
-        first = [key for key in ("path", "header", "sep", "rowsPerSecond", "host", "port") if key in known]
-        return [*first, *(key for key in known if key not in first)]
+        if at is None or at + 1 >= len(self._tokens):
+            return ("path",)
+        found = connector(canonical(self._tokens[at + 1]))
+        return (
+            ("path",)
+            if found.takes_any_option
+            else found.option_names("read" if self._words[at] == "FROM" else "write")
+        )
 
     def _wants_table(self, last: str) -> bool:
         """Tell whether the name of a table is expected: after FROM and JOIN, and after commas behind FROM."""

@@ -85,7 +85,7 @@ STATEMENTS: tuple[Help, ...] = (
         "SHOW",
         (ast.Show,),
         "lists what is defined, can be set, or was counted while queries ran",
-        "SHOW STREAMS | RELATIONS | VIEWS | QUERIES | FUNCTIONS | STATS | SHEDDING | SETTINGS",
+        "SHOW STREAMS | RELATIONS | VIEWS | QUERIES | FUNCTIONS | STATS | SHEDDING | DECISIONS | SETTINGS",
         "SHOW QUERIES;",
     ),
     Help(

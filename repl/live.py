@@ -20,9 +20,11 @@ from repl.terminal_display import TerminalDisplay
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+    from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
+    from runtime.network.run import NextNetwork
     from runtime.reports.losses import Loss
-    from runtime.spark.run import NextNetwork, SparkRun
+    from runtime.spark.run import SparkRun
 
 KEPT = 10_000
 """How many rows of changes a run keeps of each query until they are looked at."""
@@ -65,6 +67,10 @@ class Live(Script):
     def shedding(self) -> Sequence[Loss]:
         """Return what queries that shed have lost, in the run that is on, or was last."""
         return () if self.run is None else self.run.course.last.shedding
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return what was decided last, in the run that is on, or was last."""
+        return () if self.run is None else self.run.course.last.decisions
 
     # Running
 

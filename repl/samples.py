@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
@@ -46,6 +47,8 @@ class Sample:
     operators: tuple[Figures, ...] = ()
     shedding: tuple[Loss, ...] = ()
     """What queries that shed have lost."""
+    decisions: tuple[Decision, ...] = ()
+    """What was decided last."""
 
     @property
     def total_in(self) -> int:
@@ -126,6 +129,7 @@ def sample(run: LocalRun | SparkRun) -> Sample:
         state_bytes=sum(each.state_bytes for each in found),
         operators=tuple(operator for each in found for operator in each.operators),
         shedding=tuple(run.shedding()),
+        decisions=tuple(run.decisions()),
     )
 
 

@@ -22,7 +22,9 @@ from repl.display import Display, complain
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+    from runtime.controllers.decision_log import Decision
     from runtime.engine.statistics import Figures
+    from runtime.local.host_run import LocalHostRun
     from runtime.local.run import LocalRun
     from runtime.reports.losses import Loss
     from runtime.spark.run import SparkRun
@@ -63,6 +65,7 @@ class Script:
         self._starts = 0
         self._figures: list[Figures] = []
         self._losses: list[Loss] = []
+        self._decisions: list[Decision] = []
 
     def note_place(self, outcome: Outcome) -> None:
         """Remember where a definition says what a table is read from, or a query written to."""
@@ -95,6 +98,10 @@ class Script:
                 from runtime.reports.losses import losses_listing
 
                 self._display.listing(losses_listing(list(catalog.queries.values()), self.shedding()))
+            case ast.Show(what="DECISIONS"):
+                from runtime.controllers.decision_log import decisions_listing
+
+                self._display.listing(decisions_listing(self.decisions()))
         if outcome.listing is not None:
             self._display.listing(outcome.listing)
 
@@ -117,6 +124,10 @@ class Script:
     def shedding(self) -> Sequence[Loss]:
         """Return what queries that shed have lost."""
         return self._losses
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return what was decided last while queries ran."""
+        return self._decisions
 
     # Changing
 
@@ -148,6 +159,7 @@ class Script:
         self._display.has_printed_results = prints and self.options.output == "table"
         self._figures += run.statistics()
         self._losses += run.shedding()
+        self._decisions += run.decisions()
         for line in run.losses():
             complain(line)
 
@@ -167,8 +179,22 @@ class Script:
         if self.options.is_whole_process:
             hide_pandas()
 
-    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun:
+    def _local_run(self, catalog: Catalog, queries: Sequence[QueryDef]) -> LocalRun | LocalHostRun:
         self._prepare_local()
+        checkpoint = self._checkpoint()
+        if checkpoint is not None or catalog.settings.files == "follow":
+            from runtime.local.host_run import LocalHostRun
+
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            return LocalHostRun(
+                catalog,
+                queries,
+                checkpoint,
+                output=self.options.output,
+                adopt=self.options.adopt,
+                places=self.places,
+                warn=complain,
+            )
         from runtime.local.run import LocalRun
 
         return LocalRun(catalog, queries, output=self.options.output, places=self.places)

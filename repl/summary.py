@@ -39,7 +39,7 @@ def query_lines(run: Background, name: str, most: int) -> list[RenderableType]:
     changes = run.course.last.rows_out.get(name, 0)
     if latest is None:
         assert query.sink is not None, "results without a sink are kept"
-        where = shown_options(query.sink.options).get("path", "")
+        where = shown_options(query.sink.format, query.sink.options).get("path", "")
         return [Text.assemble((name, "bold cyan"), f"  {changes:,} changes into {query.sink.format} {where}".rstrip())]
     shown = list(latest.changes)[-most:] if most > 0 else []
     total = max(changes, latest.count)

@@ -16,8 +16,10 @@ Its rooms, each of which imports only those before it (`tests/test_layering.py`)
 | `operators` | the operators of a plan at work |
 | `engine` | runs the operators of a plan, saves and restores them |
 | `connectors` | where rows come from and results go to |
+| `delivery` | results of micro-batches go to the sinks of their queries, once |
 | `reports` | what a run says of itself |
-| `network` | a plan over several places: fragments, buckets, workers, messages |
+| `controllers` | what is decided about a network while it runs |
+| `network` | a plan over several places: fragments, buckets, workers, messages; and what owns it while it runs |
 | `state_inspection` | what kept state means, for those who look at it |
 | `local`, `spark` | the hosts |
 """

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import lcm
 
 from cql import bound
 from cql.catalog import Catalog, QueryDef
@@ -174,7 +174,8 @@ def _refuse_random(plan: QueryPlan, level: ServiceLevel) -> None:
 
 def schedules_of(plan: Plan) -> dict[str, Schedule]:
     """Return schedules that lose nothing for all drop operators of a plan."""
-    overlapping = {o.units.schedule for o in plan.operators if isinstance(o, op.WindowDrop) and o.size > o.units.length}
+    drops = [operator for operator in plan.operators if isinstance(operator, op.SourceDrop)]
+    overlapping = {drop.units.schedule for drop in drops if drop.reach > drop.units.length}
     return {
         units.schedule: Schedule(
             units.length, units.batch, units.seed, units.batch if units.schedule in overlapping else 1
@@ -185,10 +186,7 @@ def schedules_of(plan: Plan) -> dict[str, Schedule]:
 
 def loses_anything(plan: Plan) -> bool:
     """Tell whether any query of a plan may lose something."""
-    return any(
-        isinstance(each, op.EvictingJoin | op.SelectiveJoin | op.DualJoin | op.WindowDrop | op.RandomDrop)
-        for each in plan.operators
-    )
+    return any(each.adapts != "nothing" for each in plan.operators)
 
 
 def units_of_query(plan: Plan, query: str) -> op.Units | None:
@@ -198,13 +196,13 @@ def units_of_query(plan: Plan, query: str) -> op.Units | None:
 
 def choices_of_query(plan: Plan, query: str) -> list[str]:
     """Return the schedules of the joins of a query that look at a part."""
-    return [each.schedule for each in plan.part(query).operators if isinstance(each, op.SelectiveJoin | op.DualJoin)]
+    return [each.schedule for each in plan.part(query).operators if isinstance(each, op.PartialJoin)]
 
 
-def _shedding(plan: Plan) -> Iterator[op.WindowDrop | op.RandomDrop | op.KeepWindows | op.Hold]:
+def _shedding(plan: Plan) -> Iterator[op.ByUnits]:
     """Yield the operators of a plan that go by units."""
     for operator in plan.operators:
-        if isinstance(operator, op.WindowDrop | op.RandomDrop | op.KeepWindows | op.Hold):
+        if isinstance(operator, op.ByUnits):
             yield operator
 
 
@@ -260,7 +258,7 @@ def profile(plan: QueryPlan, level: ServiceLevel) -> Shed:
     steps = tuple(_step(operator, operators) for operator in plan.operators)
     if not any(step.kind in ("window", "count") for step in steps):
         raise cannot(plan, "has no window that could be lost", "random")
-    sources = [operator for operator in plan.operators if isinstance(operator, op.Source)]
+    sources = plan.sources
     own = cut(steps, level.max_gap, _second(sources)) if delivering(steps) else Cut(1, 1)
     found = sizes(steps, own.length)
     tables = sorted({source.table.casefold() for source in sources if found.get(source.id) is not None})
@@ -287,27 +285,8 @@ def _with_window_drops(query: Shed, share: bool, known: Sequence[op.Units]) -> Q
 def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> DemandStep:
     """Return an operator as a step of demand."""
     inputs = tuple(edge.operator for edge in operator.inputs)
-    reads = [operators[name].is_stream for name in inputs]
-    match operator:
-        case op.Source():
-            kind = "stream" if operator.is_stream else "log" if operator.time is not None else "static"
-            return DemandStep(operator.id, kind)  # type: ignore[arg-type]
-        case op.SeqWindow(window=bound.RangeSpec(ticks=ticks, slide=slide)):
-            return DemandStep(operator.id, "window", inputs, ticks, slide)
-        case op.SeqWindow():
-            return DemandStep(operator.id, "count", inputs)
-        case op.StreamJoin() if not reads[1]:
-            return DemandStep(operator.id, "probe", inputs)
-        case op.IStream() | op.DStream() if not any(reads):
-            return DemandStep(operator.id, "difference", inputs)
-        case op.RStream() if not any(reads):
-            slides = [tick.slide or 1 for tick in operator.clock]
-            return DemandStep(
-                operator.id, "contents", inputs, slide=None if operator.every_tick else gcd(*slides) or None
-            )
-        case op.Select() | op.Project() | op.Output() if operator.is_stream:
-            return DemandStep(operator.id, "same", inputs)
-    return DemandStep(operator.id, "count" if any(reads) else "same", inputs)
+    kind, length, slide = operator.time_demand([operators[name].is_stream for name in inputs])
+    return DemandStep(operator.id, kind, inputs, length, slide)
 
 
 # Shedding rows
@@ -315,7 +294,7 @@ def _step(operator: op.Operator, operators: Mapping[str, op.Operator]) -> Demand
 
 def _with_random_drops(plan: QueryPlan, level: ServiceLevel, share: bool) -> QueryPlan:
     if not level.accept_approximate:
-        refuse_unsound(plan, lambda operator: isinstance(operator, op.Source) and operator.is_stream)
+        refuse_unsound(plan, lambda operator: not operator.inputs and operator.is_stream)
     return rebuilt(plan, share, _random_drops(plan, level), None)
 
 
@@ -330,7 +309,7 @@ def _random_drops(plan: QueryPlan, level: ServiceLevel) -> Callable[[op.Source],
 
 
 def _streams(plan: QueryPlan) -> list[op.Source]:
-    return [operator for operator in plan.operators if isinstance(operator, op.Source) and operator.is_stream]
+    return [source for source in plan.sources if source.is_stream]
 
 
 def _second(sources: Iterable[op.Source]) -> int:

@@ -296,9 +296,7 @@ class Choices:
     """What the joins of a plan that look at a part go by, and how that is decided."""
 
     def __init__(self, plan: Plan) -> None:
-        self.joins = {
-            each.schedule: each for each in plan.operators if isinstance(each, op.SelectiveJoin | op.DualJoin)
-        }
+        self.joins = {each.schedule: each for each in plan.operators if isinstance(each, op.PartialJoin)}
         self.deciders: dict[str, Decider] = {
             name: Selecting(join) if isinstance(join, op.SelectiveJoin) else Skipping()
             for name, join in self.joins.items()

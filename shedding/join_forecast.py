@@ -34,9 +34,6 @@ FEWEST_ROWS = 0.01
 MOMENTS = 4
 """At how many moments of a micro-batch it is foreseen how old the rows of windows will be."""
 
-USUAL_LOOKS = {"selective-join": 1000.0, "dual-join": 40.0}
-"""How many rows are looked at for a row, as a unit of the work of joins: by one that compares, by one that finds."""
-
 
 @dataclass
 class FrontDrop:
@@ -98,8 +95,8 @@ class Looks:
     What the next rows will look at follows from what those before did, and from how full windows will be.
     """
 
-    def __init__(self, joins: Sequence[op.SelectiveJoin | op.DualJoin]) -> None:
-        self._units = {join.schedule: USUAL_LOOKS[join.kind] for join in joins}
+    def __init__(self, joins: Sequence[op.PartialJoin]) -> None:
+        self._units = {join.schedule: join.usual_looks for join in joins}
         self._windows = {join.schedule: _reach(join) for join in joins}
         """How many ticks the windows of joins reach back, by their schedules."""
         self._for_each: dict[str, float] = {}
@@ -161,6 +158,6 @@ class Looks:
         return sum(looks) / len(looks)
 
 
-def _reach(join: op.SelectiveJoin | op.DualJoin) -> int:
+def _reach(join: op.PartialJoin) -> int:
     """Return how many ticks back a join looks; those that count rows look at as many at all times."""
-    return max(join.windows) if isinstance(join, op.SelectiveJoin) else 0
+    return 0 if join.counts_rows else max(join.windows)

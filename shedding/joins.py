@@ -136,12 +136,11 @@ def _worth(plan: QueryPlan, joins: Sequence[op.BinaryJoin], utility: bound.Rel) 
     compiled = compile_query(plan.name, utility)
     operators = {operator.id: operator for operator in compiled.operators}
     projected = operators[compiled.operators[-1].inputs[0].operator]
-    assert isinstance(projected, op.Project)
     below = operators[projected.inputs[0].operator]
     if not isinstance(below, op.BinaryJoin) or below.columns != joins[0].columns:
         raise cannot(plan, "does not take pairs as its join finds them, so that they cannot have a utility", "utility")
     left = len(operators[below.inputs[0].operator].columns)
-    (worth,) = projected.items
+    (worth,) = projected.computed
     own = tuple(_known_of(worth, lambda index: index < left))
     other = tuple(shifted(each, -left) for each in _known_of(worth, lambda index: index >= left))
     return {"utility": worth, "types": (own, other)}
@@ -181,10 +180,11 @@ def _ranges_below(join: op.BinaryJoin, operators: Operators) -> tuple[int, int] 
 
 def _range_below(operator: op.Operator, operators: Operators) -> int | None:
     """Return for how many ticks, at most, rows of a window of time are there, seen through filters and projections."""
-    while isinstance(operator, op.Select | op.Project):
+    while operator.is_row_by_row:
         operator = operators[operator.inputs[0].operator]
-    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec):
-        return operator.window.ticks + (operator.window.slide or 0)
+    match operator.window_spec:
+        case bound.RangeSpec(ticks=ticks, slide=slide):
+            return ticks + (slide or 0)
     return None
 
 
@@ -216,9 +216,7 @@ def _equijoin_of_rows(plan: QueryPlan) -> tuple[op.BinaryJoin, tuple[int, int]]:
 
 def _rows_of(operator: op.Operator) -> int | None:
     """Return how many rows a window has; None if it is not one that counts them."""
-    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RowsSpec):
-        return operator.window.rows
-    return None
+    return operator.window_spec.rows if isinstance(operator.window_spec, bound.RowsSpec) else None
 
 
 # Both

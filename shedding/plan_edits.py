@@ -6,26 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cql import bound
 from cql.errors import Code, CqlError, fail
 from planner import operators as op
 from planner.explain.headlines import headline
 from planner.plan import QueryPlan, planned
-
-SOUND_BELOW = (
-    op.Source,
-    op.Select,
-    op.Project,
-    op.BinaryJoin,
-    op.MJoin,
-    op.StreamJoin,
-    op.SemiJoin,
-    op.Union,
-    op.Intersect,
-    op.RStream,
-    op.Output,
-)
-"""Operators that make fewer rows of fewer rows, never other ones: of joins the inner ones, of windows the ranges."""
 
 
 def refuse_unsound(plan: QueryPlan, loses: Callable[[op.Operator], bool]) -> None:
@@ -39,9 +23,7 @@ def refuse_unsound(plan: QueryPlan, loses: Callable[[op.Operator], bool]) -> Non
         if affected.isdisjoint(edge.operator for edge in operator.inputs):
             continue
         affected.add(operator.id)
-        ranges = isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.RangeSpec)
-        inner = not isinstance(operator, op.BinaryJoin) or operator.join == "inner"
-        if not ranges and not (isinstance(operator, SOUND_BELOW) and inner):
+        if not operator.loses_soundly:
             what = headline(operator, operators)
             raise cannot(plan, f"would get wrong answers, not only fewer, if rows were lost below: {what}", "window")
 

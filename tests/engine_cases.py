@@ -38,6 +38,7 @@ from tests.definition import Result, evaluate
 from tests.definition.evaluator import user_code
 from tests.engine_runs import results, to_column
 from tests.random_data import Data, minimise, report
+from tests.random_orders import take_random_orders
 from tests.random_queries import SETTINGS, catalog, random_data, random_query, tables_of
 from tests.test_plan_random import network
 
@@ -98,7 +99,7 @@ class Setup:
         """Return an executor for a case at which nothing has arrived."""
         plan = case.shared if self.share else case.unshared
         rows = {"chunk_rows": self.chunk_rows, "block_rows": self.block_rows}
-        return Executor(
+        executor = Executor(
             plan,
             case.functions,
             policy=self.policy,
@@ -107,6 +108,9 @@ class Setup:
             on_bad_row="skip",
             **rows,
         )
+        if self.seed % 2:
+            take_random_orders(executor, Random(self.seed))
+        return executor
 
     def tidiness(self) -> AbstractContextManager[None]:
         """Return the context in which the engine tidies up as often as this setup wants it."""
@@ -144,7 +148,7 @@ SMALL = {
         "_DENSE": 2,
     },
     "runtime.state.bitmap_index": {"_ROWS": 2, "_STRETCH": 3},
-    "runtime.joins.matcher": {"MOST_CANDIDATES": 4},
+    "runtime.joins.exact": {"MOST_CANDIDATES": 4},
     "runtime.state.sorted_runs": {
         "_FIRST_LOOK": 0,
         "_LOOK_GROWTH": 2,
@@ -328,10 +332,10 @@ def _window(rng: Random) -> str:
             "[Range 5]",
             "[Range 4 Slide 2]",
             "[Now]",
-            "[SourceRows 3]",
-            "[SourceRows 5]",
-            "[Partition By k SourceRows 2]",
-            "[Partition By s, f SourceRows 2 Range 4]",
+            "[Rows 3]",
+            "[Rows 5]",
+            "[Partition By k Rows 2]",
+            "[Partition By s, f Rows 2 Range 4]",
             "",
         )
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ import pyarrow as pa
 from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS
+from runtime.controllers.schedules import DecidedSchedules
 from runtime.engine.scheduling import POLICIES
 from runtime.network import overflow
 from runtime.network import partial_aggregates as combining
@@ -37,8 +38,7 @@ from runtime.network.messages import (
     unpack_changes,
     unpack_values,
 )
-from runtime.network.reports import counted_by_joins, demands_of_joins
-from runtime.network.schedules import DecidedSchedules
+from runtime.network.reports import Report, complete_after, counted_by_joins, demands_of_joins
 from runtime.network.source_stage import FeedReader
 from runtime.network.worker import Worker
 from runtime.network.worker_state import load_worker, save_worker
@@ -162,7 +162,7 @@ class FragmentRun:
         self._newest = BEGINNING
         self._complete: dict[str, int] = {}
         self._cluster: Cluster | None = None
-        self.counted: list[dict[str, Any]] = []
+        self.reports: list[Report] = []
         """What the workers have counted in the last micro-batch."""
         self.change(plan)
 
@@ -227,11 +227,16 @@ class FragmentRun:
     def _run(self, batch: list[Piece]) -> None:
         assert self._cluster is not None
         made = self._cluster.run(batch)
-        self.counted = values = [unpack_values(piece.blob) for piece in made if piece.kind == COUNTS]
-        self.choices.learn(counted_by_joins(values))
-        self.budgets.learn(demands_of_joins(values))
-        self._complete = combining.complete_after(values)
+        self.reports = reports_of(made)
+        self.choices.learn(counted_by_joins(self.reports))
+        self.budgets.learn(demands_of_joins(self.reports))
+        self._complete = complete_after(self.reports)
         self._pieces += made
+
+
+def reports_of(pieces: Iterable[Piece]) -> list[Report]:
+    """Return what places report, among other pieces."""
+    return [Report.of_values(unpack_values(piece.blob)) for piece in pieces if piece.kind == COUNTS]
 
 
 def _cut(elements: Sequence[Element], rng: Random) -> int:

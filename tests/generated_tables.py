@@ -18,7 +18,7 @@ from planner.operators import OPERATOR_TYPES
 from planner.rules import RULES
 from repl.commands import COMMANDS
 from repl.help import STATEMENTS
-from runtime.spark.network_record import NetworkChange, NetworkRecord, changed
+from runtime.network.record import NetworkChange, NetworkRecord, changed
 
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -56,8 +56,8 @@ FEATURES = frozenset({
     "aggregate", "case", "correlated", "cte", "decimal", "distinct", "distinct_aggregate", "dstream", "exists",
     "expressions", "filter", "functions", "having", "in", "inexact", "istream", "join", "nested_stream",
     "non_equi_correlation", "now", "or_subquery", "outer_join", "partition", "relation", "row_number", "rows",
-    "rstream", "scalar", "select_subquery", "self_join", "set", "slide", "static", "subquery", "time", "top_n",
-    "unbounded", "view",
+    "rstream", "sample", "scalar", "select_subquery", "self_join", "set", "slide", "static", "subquery", "time",
+    "top_n", "unbounded", "view",
 })  # fmt: skip
 """What queries may contain. `inexact` are functions whose last digit depends on who computes them; `time` is
 TIMESTAMP time; `expressions` is everything beyond columns, constants and comparisons."""
@@ -577,6 +577,8 @@ class _Queries:
         self.timed = self.timed or not static
         window = self.window(table.columns) if table.is_stream and not static else ""
         parts = [table.name, window, written] if self.chance(0.8) else [table.name, written, window]
+        if self.may("sample", 0.05):
+            parts.append(f"TABLESAMPLE ({rng.choice((0, 30, 50, 87.5, 100))} PERCENT)")
         return Source(" ".join(part for part in parts if part), alias, table.columns, table.stamped)
 
     def _nested_stream(self) -> Source:

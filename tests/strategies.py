@@ -186,6 +186,7 @@ def inputs(depth: int = DEPTH) -> SearchStrategy[ast.TableRef]:
         named_inputs,
         st.builds(ast.SubqueryInput, queries(depth - 1), maybe(windows), maybe(names)),
         st.builds(ast.Join, conditional, inner, inner, expressions(depth - 1)),
+        st.builds(ast.SampledInput, named_inputs, st.builds(ast.Number, st.sampled_from(["0", "12.5", "1e1", "100"]))),
         st.builds(ast.Join, st.just(ast.JoinKind.CROSS), inner, inner, st.none()),
     )
 

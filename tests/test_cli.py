@@ -322,7 +322,6 @@ def test_explain_knows_the_queries_of_the_script(cql: Shell) -> None:
         ("run", "good.cql", "wrong.cql"),
         ("run", "good.cql", "--engine", "flink"),
         ("run", "good.cql", "--out", "jsonl"),
-        ("run", "good.cql", "--engine", "local", "--checkpoint", "kept"),
         ("run", "good.cql", "--engine", "local", "--adopt"),
         ("repl", "--engine", "local", "--checkpoint", "kept"),
         ("explain", "good.cql", "--format", "png"),

@@ -17,13 +17,14 @@ from cql.catalog import Catalog
 from planner.plan import Plan, combine, compile_query
 from runtime.network import partial_aggregates as combining
 from runtime.network.layout import NetworkLayout
-from runtime.network.messages import COUNTS, Piece, unpack_values
+from runtime.network.messages import Piece
 from runtime.network.partial_aggregates import Combiner, combinations
+from runtime.network.reports import complete_after
 from runtime.network.source_stage import FeedReader
 from tests.agreement import disagreement
 from tests.definition import evaluate
 from tests.definition.evaluator import Element
-from tests.fragment_runs import Cluster, _netted, _read, run_fragments
+from tests.fragment_runs import Cluster, _netted, _read, reports_of, run_fragments
 
 STREAMS = (
     "CREATE STREAM s (k INT, w STRING, x INT, b BIGINT, d DOUBLE, m DECIMAL(30, 2), at TIMESTAMP, t INT)"
@@ -196,8 +197,8 @@ def _with_late(
         for number, batch in enumerate(batches):
             made = cluster.run(_read(reader, source, batch, number))
             pieces += made
-            values = [unpack_values(piece.blob) for piece in made if piece.kind == COUNTS]
+            reports = reports_of(made)
             if knows:
-                reader.complete_until(combining.complete_after(values))
+                reader.complete_until(complete_after(reports))
     assert (counts["rows"] > 0) == knows
-    return _netted(pieces, "q0"), sum(sum(each["late"].values()) for each in values)
+    return _netted(pieces, "q0"), sum(sum(report.late.values()) for report in reports)

@@ -30,13 +30,14 @@ from cql.intervals import TimeDomain
 from cql.types import DataType
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import ChangeBatch
+from runtime.connectors import batch_sinks
 from runtime.connectors.claims import NAME
 from runtime.connectors.python_data import Callback
 from runtime.connectors.results import Writer
 from runtime.connectors.sinks import open_sink
 from runtime.connectors.tables import Screen
-from runtime.spark import delivery as module
-from runtime.spark.delivery import Delivery, Target
+from runtime.delivery.delivery import Delivery
+from runtime.delivery.targets import Target
 
 CASES = int(os.environ.get("CQL_FUZZ", "25"))
 """How many random runs with crashes are tried."""
@@ -253,7 +254,7 @@ def test_a_checkpoint_serves_one_network_at_a_time() -> None:
 
 
 def test_the_lock_of_a_process_that_was_killed_is_no_lock() -> None:
-    program = "import sys; from pathlib import Path; from runtime.spark.delivery import Delivery\n"
+    program = "import sys; from pathlib import Path; from runtime.delivery.delivery import Delivery\n"
     program += "kept = Delivery(Path('c'), []); print('locked', flush=True); sys.stdin.read()"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     holder = subprocess.Popen(
@@ -439,7 +440,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(format_name: str, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         if format_name != "stream":
             patch.setattr(Path, "replace", full)
         code, message = refused(lambda: delivery.deliver(1, {format_name: [TWO]}))
@@ -460,7 +461,7 @@ def test_a_file_that_someone_cut_is_not_continued(monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.StreamFormat, "lines", fails)
+        patch.setattr(batch_sinks.StreamFormat, "lines", fails)
         refused(lambda: delivery.deliver(1, {"stream": [ONE]}))
     Path("o.txt").write_text("")
     message = refused(lambda: delivery.deliver(1, {"stream": [ONE]}))[1]
@@ -543,8 +544,8 @@ def test_after_crashes_at_any_moment_the_files_are_those_of_a_run_without(
                 for owner, names in {os: ("fsync", "truncate"), Path: ("replace", "unlink", "touch")}.items():
                     for name in names:
                         killer.wrap(owner, name)
-                killer.wrap(module.StreamFormat, "lines")
-                killer.wrap(module.Delivery, "deliver")
+                killer.wrap(batch_sinks.StreamFormat, "lines")
+                killer.wrap(Delivery, "deliver")
             targets = [target(name, f"{folder}/{'s.txt' if name == 'stream' else name}") for name in FILES]
             commits = Path(f"{folder}-commits")
             delivery = Delivery(Path(f"{folder}-checkpoint"), targets)

@@ -15,10 +15,10 @@ from planner.plan import combine, compile_query
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors.results import repeated_in_blocks
 from runtime.engine.executor import Executor
+from runtime.network.changes import merged
 from runtime.network.overflow import Overflow, kept_elsewhere
 from runtime.operators.aggregate import Aggregate
 from runtime.operators.streams import netted_lifetimes
-from runtime.spark.changes import merged
 from runtime.state import future_changes as agenda
 from runtime.state.future_changes import Agenda
 

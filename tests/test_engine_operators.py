@@ -23,7 +23,6 @@ from runtime.columns.batch import ChangeBatch
 from runtime.columns.row_codes import row_codes
 from runtime.engine.executor import Executor
 from runtime.expressions import compile_projection
-from runtime.operators import MAKERS
 from tests import engine_runs
 from tests.definition import Result
 from tests.definition.notation import catalog, elements, sorted_words, written
@@ -32,10 +31,6 @@ from tests.random_queries import first_seed
 
 SPLITS = int(os.environ.get("CQL_FUZZ", "60"))
 """How many queries are split over buckets."""
-
-
-def test_every_operator_of_a_plan_has_a_maker() -> None:
-    assert set(MAKERS) == set(op.OPERATOR_TYPES) - {op.Source}
 
 
 # ------------------------------------------------------------------------------------------------ windows and streams

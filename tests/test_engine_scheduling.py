@@ -17,7 +17,6 @@ from benchmarks.chain import EXAMPLES, EXPECTED, Line, queue_sizes
 from cql.errors import CqlError
 from planner import operators as op
 from planner.costs import Estimate
-from planner.costs import estimate as guess
 from planner.plan import Plan, combine, compile_query
 from runtime.columns.batch import ChangeBatch
 from runtime.engine.queues import Queue
@@ -307,7 +306,7 @@ def select_of(plan: Plan) -> str:
 
 def test_an_estimate_starts_as_the_planners_guess(plan: Plan) -> None:
     statistics, select = Statistics(plan), select_of(plan)
-    guessed = guess(plan.by_id[select])
+    guessed = plan.by_id[select].estimate()
     assert statistics.estimate(select) == pytest.approx((guessed.cost * SECONDS_PER_UNIT, guessed.selectivity))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.spark.idleness import IdleWatch
+from runtime.controllers.idle_watch import IdleWatch
 from runtime.time.clock import SourceClock, SourceTime
 
 
@@ -12,7 +12,7 @@ class Watched:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[list[str]] = []
-        self.watch = IdleWatch(["a", "b"], 10, self.told.append, lambda: self.now)
+        self.watch = IdleWatch(["a", "b"], 10, lambda idle: self.told.append(list(idle)), lambda: self.now)
 
     def at(self, now: float, **rows: int) -> list[list[str]]:
         """Let the watch note rows, if there are any, and look; return what it has told by then."""

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from cql import bound
+from cql.bound.text import literal_text
 from cql.intervals import UNIT_WORDS, BadInterval, Interval, TimeDomain, Unit, parse_interval
 from planner.json_codec import type_from_text
-from planner.text import literal_text
 from runtime.connectors.tables import shown_texts
 
 

@@ -19,8 +19,8 @@ from planner import operators as op
 from planner.conditions import Band, Overlap, condition_text, index_condition
 from runtime.columns import row_codes as rows
 from runtime.columns.batch import BLOCK_ROWS, Columns
-from runtime.joins.candidates import Look, Lookup, pairs_found
-from runtime.joins.prefilter import Floats, narrowing
+from runtime.joins.candidates import Lookup, ProbeRanges, candidate_pairs
+from runtime.joins.prefilter import Floats, prefilter
 from runtime.state.store import RangeEnds, Store
 from shedding.insert_drops import plan_of
 from tests.definition.evaluator import Element, evaluate
@@ -248,18 +248,18 @@ def test_many_rows_compare_marks_instead_of_pairs() -> None:
 def run_band(values: Floats, sought: Floats) -> tuple[list[list[int]], list[int]]:
     """Return which values those within 2 of some others are looked for among, and which of these looked at all."""
     column = ColumnRef(0, type=DOUBLE)
-    codes = narrowing(Band(column, column, -2, 2, 0), [first_column, first_column])
+    codes = prefilter(Band(column, column, -2, 2, 0), [first_column, first_column])
     store = Store([pa.float64()], is_log=True)
     store.stub(RangeEnds(RangeSpec(5000, None)))
     store.index(codes.names[1], codes.stored[1])
     store.append((pa.array(values),), np.arange(len(values)), None, None)
     lookup = Lookup(store, codes.names[1], lambda: codes.sought[0]((pa.array(sought),), len(sought)), len(sought), 1)
     every = np.arange(len(sought))
-    look = Look(every, np.zeros(len(sought), np.int64), np.full(len(sought), len(values)))
+    look = ProbeRanges(every, np.zeros(len(sought), np.int64), np.full(len(sought), len(values)))
     scanned: list[int] = []
-    pairs = Look.pairs
-    with patch.object(Look, "pairs", lambda self: (scanned.extend(self.rows.tolist()), pairs(self))[1]):
-        pieces = list(pairs_found([look], lookup, 4))
+    pairs = ProbeRanges.pairs
+    with patch.object(ProbeRanges, "pairs", lambda self: (scanned.extend(self.rows.tolist()), pairs(self))[1]):
+        pieces = list(candidate_pairs([look], lookup, 4))
     owner, positions = (np.concatenate(each) for each in zip(*pieces, strict=True))
     return [sorted(positions[owner == row].tolist()) for row in every], scanned
 
@@ -269,7 +269,7 @@ COLUMN = ColumnRef(0, type=STRING)
 
 def words_lookup(texts: pa.Array, least: int) -> Lookup:
     """Return what texts look for among themselves."""
-    codes = narrowing(Overlap(COLUMN, COLUMN, least), [first_column, first_column])
+    codes = prefilter(Overlap(COLUMN, COLUMN, least), [first_column, first_column])
     store = Store([pa.string()], is_log=True)
     store.index(codes.names[0], codes.stored[0])
     store.append((texts,), np.arange(len(texts)), None, None)
@@ -278,7 +278,7 @@ def words_lookup(texts: pa.Array, least: int) -> Lookup:
 
 def test_pairs_that_share_too_few_codes_are_left_out() -> None:
     texts = pa.array(["a b c", "a b", "c c c", None, "", "c b a d"])
-    lookup, look = words_lookup(texts, 2), Look(np.arange(6), np.zeros(6, np.int64), np.full(6, 6))
+    lookup, look = words_lookup(texts, 2), ProbeRanges(np.arange(6), np.zeros(6, np.int64), np.full(6, 6))
     marks = lookup.marks(10**6)
     assert marks is not None
     for pieces in ([lookup.pairs(look)], list(lookup.scanned(marks, look))):
@@ -300,7 +300,7 @@ def test_marks_find_what_sets_have_in_common(words: int) -> None:
     for some, counting in ((None, set(range(50))), (among, set(among.tolist()))):
         found = [
             pair
-            for owner, positions in lookup.scanned(marks, Look(looking, first, last, some))
+            for owner, positions in lookup.scanned(marks, ProbeRanges(looking, first, last, some))
             for pair in zip(owner.tolist(), positions.tolist(), strict=True)
         ]
         assert sorted(found) == sorted(
@@ -325,7 +325,7 @@ def test_marks_follow_their_store() -> None:
     rng = Random(7)
     store = Store([pa.string()], is_log=True)
     stub = store.stub(RangeEnds(RangeSpec(50, None)))
-    words = narrowing(Overlap(COLUMN, COLUMN, 1), [first_column, first_column]).stored[0]
+    words = prefilter(Overlap(COLUMN, COLUMN, 1), [first_column, first_column]).stored[0]
     store.index("words", words)
     asked = given = 0
     for step in range(300):

@@ -3,8 +3,8 @@
 So it is with the rooms of `runtime`, imports inside functions included.
 
 The one exception is the facade. Users import `cql` only, so `cql/__init__.py`, `cql/engine.py` and `cql/query.py` may
-reach the packages after it, but inside functions or for the type checker only, so that importing `cql` stays quick and
-free of Spark.
+reach the packages after it, and `cql/formats.py` the connectors, but inside functions or for the type checker only, so
+that importing `cql` stays quick and free of Spark.
 """
 
 import ast
@@ -30,7 +30,9 @@ ROOMS = (
     "operators",
     "engine",
     "connectors",
+    "delivery",
     "reports",
+    "controllers",
     "network",
     "state_inspection",
     "local",
@@ -38,7 +40,7 @@ ROOMS = (
 )
 """The rooms of `runtime`, each of which imports only itself and those before it."""
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "tools"}
-FACADE = {Path("cql/__init__.py"), Path("cql/engine.py"), Path("cql/query.py")}
+FACADE = {Path("cql/__init__.py"), Path("cql/engine.py"), Path("cql/query.py"), Path("cql/formats.py")}
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
 
 MODULES = sorted(path.relative_to(ROOT) for package in ORDER for path in (ROOT / package).rglob("*.py"))
@@ -136,6 +138,17 @@ def test_rooms_of_the_runtime_import_down(module: Path) -> None:
     assert not found, "\n".join(["imports go " + " <- ".join(ROOMS), *found])
 
 
+def test_only_the_host_of_spark_knows_spark() -> None:
+    rest = [each for each in MODULES if each.parts[0] == "runtime" and each.parts[1] != "spark"]
+    found = [
+        f"{module}:{item.line}: imports {item.package}"
+        for module in rest
+        for item in imports(module, (ROOT / module).read_text(encoding="utf-8"))
+        if item.package in ("pyspark", "py4j")
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("module", "source", "allowed"),
     [
@@ -143,11 +156,11 @@ def test_rooms_of_the_runtime_import_down(module: Path) -> None:
         ("runtime/state/store.py", "from runtime import columns", True),
         ("runtime/state/store.py", "from runtime.engine import executor", False),
         ("runtime/state/store.py", "from ..engine import executor", False),
-        ("runtime/state/store.py", "def f():\n    import runtime.spark.job", False),
+        ("runtime/state/store.py", "def f():\n    import runtime.spark.host", False),
         ("runtime/state/store.py", "if TYPE_CHECKING:\n    from runtime import local", False),
         ("runtime/state/store.py", "from runtime.attic import batch", False),
-        ("runtime/local/run.py", "import runtime.spark.job", False),
-        ("runtime/spark/job.py", "import runtime.reports.progress", True),
+        ("runtime/local/run.py", "import runtime.spark.host", False),
+        ("runtime/spark/host.py", "import runtime.reports.progress", True),
     ],
 )
 def test_the_rule_for_rooms_tells_good_imports_from_bad(module: str, source: str, allowed: bool) -> None:

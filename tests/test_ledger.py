@@ -139,4 +139,4 @@ def test_as_many_are_left_out_as_are_not_there(monkeypatch: pytest.MonkeyPatch) 
         while in_buckets.step():
             pass
         assert in_buckets.finish()["q"].changes == expected, seed
-        assert sum(each["ignored"].get(plan.sources[0].id, 0) for each in in_buckets.counted) == count, seed
+        assert sum(each.ignored.get(plan.sources[0].id, 0) for each in in_buckets.reports) == count, seed

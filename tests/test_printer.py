@@ -90,6 +90,7 @@ def test_any_word_can_be_a_name_in_any_place(text: str) -> None:
     inputs = (
         ast.Join(ast.JoinKind.LEFT, ast.NamedInput(name), ast.NamedInput(name, None, name), column),
         ast.NamedInput(name, window, name),
+        ast.SampledInput(ast.NamedInput(name, None, name), ast.Number("10")),
         ast.NamedInput(name, None, name),
     )
     select = ast.Select(items, inputs, ast.Row((column, qualified)), (column, column), column)

@@ -311,7 +311,7 @@ def test_show_settings_tells_values_and_choices() -> None:
     assert shown["range_bounds"] == ("closed", "half_open or closed")
 
 
-@pytest.mark.parametrize("what", [what for what in SHOWABLE if what not in ("STATS", "SHEDDING")])
+@pytest.mark.parametrize("what", [what for what in SHOWABLE if what not in ("STATS", "SHEDDING", "DECISIONS")])
 def test_everything_showable_can_be_shown_of_nothing(what: str) -> None:
     listing(f"SHOW {what}", Session())
 

@@ -14,7 +14,7 @@ from cql import CqlError
 from cql.catalog import Catalog
 from planner import operators as op
 from runtime.engine.executor import Executor
-from runtime.operators.memory_limited_joins import EvictingJoin
+from runtime.operators.joins import memory_limited
 from shedding.insert_drops import plan_of
 from tests.definition.evaluator import Element
 from tests.fragment_runs import FragmentRun
@@ -73,8 +73,7 @@ def executors(engine: cql.Engine) -> list[Executor]:
 
 
 def held(engine: cql.Engine) -> int:
-    joins = [o for e in executors(engine) for o in e.operators.values() if isinstance(o, EvictingJoin)]
-    return sum(join.nbytes for join in joins)
+    return sum(join.nbytes for e in executors(engine) for join in memory_limited(e.operators).values())
 
 
 @pytest.mark.parametrize("policy", ["rand", "prob", "life"])
@@ -119,8 +118,8 @@ def test_with_fixed_allocation_neither_input_has_more_than_half() -> None:
     left, right = zipfian(rng, 120, 12), zipfian(rng, 120, 2)
     for allocation in ("variable", "fixed"):
         engine = run("prob", "16 KB", left, right, cuts, allocation)[1]
-        (join,) = [o for e in executors(engine) for o in e.operators.values() if isinstance(o, EvictingJoin)]
-        first, second = (each.nbytes for each in join._inputs)
+        (join,) = [join for e in executors(engine) for join in memory_limited(e.operators).values()]
+        first, second = join.held_bytes
         assert first + second <= 16 << 10
         assert (first <= 8 << 10 and second <= 8 << 10) == (allocation == "fixed")
 
@@ -195,7 +194,7 @@ def in_buckets(
     joins = [each for each in network.cluster.layout.plan.operators if isinstance(each, op.EvictingJoin)]
     while network.step():
         for join in joins:
-            held = [each["held"][join.id][1] for each in network.counted if join.id in each["held"]]
+            held = [each.held[join.id][1] for each in network.reports if join.id in each.held]
             assert len(held) in (0, buckets) and sum(held) <= join.memory
     changes = network.finish()["q"].changes
     return Counter({(instant, row, n > 0): abs(n) for instant, rows in changes.items() for row, n in rows.items()})

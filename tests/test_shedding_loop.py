@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,14 +23,11 @@ from hypothesis import strategies as st
 from cql.catalog import Catalog
 from cql.intervals import TimeDomain
 from planner.plan import combine
+from runtime.controllers.decision_log import DecisionLog
+from runtime.controllers.shedder import Shedder
 from runtime.engine.statistics import Figures
 from runtime.reports.progress import Batch, Progress
 from shedding.insert_drops import compile_all
-
-pytest.importorskip("pyspark")
-
-from runtime.spark.run_spec import Definitions
-from runtime.spark.shedding import Shedder
 from shedding.schedule import Schedule
 
 SECOND = 1_000_000
@@ -77,8 +74,8 @@ class Machine:
         """Let the job start at a time, and run."""
         with (
             TemporaryDirectory() as folder,
-            patch("runtime.spark.shedding.time.time", lambda: BEGAN + self.now),
-            patch("runtime.spark.shedding.time.monotonic", lambda: self.now),
+            patch("runtime.controllers.shedder.time.time", lambda: BEGAN + self.now),
+            patch("runtime.controllers.shedder.time.monotonic", lambda: self.now),
         ):
             self.now = begin
             self._run(self._shedder(Path(folder)), seconds)
@@ -99,9 +96,7 @@ class Machine:
         )
         self.plan = combine(compile_all(catalog.queries.values()))
         (self.drop,) = [each.id for each in self.plan.operators if each.kind == "window-drop"]
-        return Shedder(
-            folder, self.plan, Definitions(catalog, list(catalog.queries.values())), processors=self.processors
-        )
+        return Shedder(DecisionLog(folder), self.plan, list(catalog.queries.values()), processors=self.processors)
 
     def _tick(self, at: float) -> int:
         """Return the instant of a row that comes at a time."""
@@ -132,7 +127,7 @@ class Machine:
             if upto == self.taken:
                 self.now += 0.1
                 continue
-            shedder.begin(batch, Mock(), [count * 40.0] if self.says_amounts else [])
+            shedder.begin(batch, [count * 40.0] if self.says_amounts else [])
             # Rows of a quarter of a second are taken together, evenly spread over some instants.
             rows, kept, cost = 0, 0, 0.0
             schedule: Schedule = next(iter(shedder._schedules.all.values()))

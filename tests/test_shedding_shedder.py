@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from unittest.mock import Mock
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +12,13 @@ import pytest
 from cql.catalog import Catalog
 from planner import operators as op
 from planner.plan import Plan, combine
+from runtime.controllers.decision_log import DecisionLog
+from runtime.controllers.expectation import Expectation
+from runtime.controllers.shedder import Shedder
 from runtime.engine.statistics import Figures
 from runtime.reports.progress import Batch, Progress
 from shedding.insert_drops import compile_all, plan_of
 from shedding.join_deciders import evenly
-
-pytest.importorskip("pyspark")
-
-from runtime.spark.backlog import Expectation
-from runtime.spark.run_spec import Definitions
-from runtime.spark.shedding import Shedder
 from shedding.join_forecast import FEWEST_ROWS, LEAST_LOOKED_AT, FrontDrop, Looks
 
 STREAMS = "CREATE STREAM s (k INT, t INT) TIMESTAMP BY t; CREATE STREAM r (k INT, t INT) TIMESTAMP BY t;"
@@ -34,11 +31,17 @@ def shedder_of(folder: Path) -> tuple[Shedder, Plan]:
     catalog = Catalog()
     catalog.execute(STREAMS + "".join(queries))
     plan = combine(compile_all(catalog.queries.values()))
-    return Shedder(folder, plan, Definitions(catalog, list(catalog.queries.values()))), plan
+    return Shedder(DecisionLog(folder), plan, list(catalog.queries.values())), plan
+
+
+def state(folder: Path, batch: int) -> dict[str, Any]:
+    """Return what the page of a micro-batch says."""
+    found: dict[str, Any] = json.loads((folder / f"{batch:010}-shedding.json").read_text())["state"]
+    return found
 
 
 def decided(folder: Path, batch: int) -> dict[str, float]:
-    values = json.loads((folder / f"{batch:010}.json").read_text())["schedules"]
+    values = state(folder, batch)["schedules"]
     return {name: (each["decisions"] or [[0, 0.0]])[-1][1] for name, each in values.items()}
 
 
@@ -51,7 +54,7 @@ def told(shedder: Shedder, plan: Plan, costly: str) -> None:
     )
     taken = 0
     for batch, rows in enumerate((10_000, 20_000, 40_000, 15_000, 30_000, 40_000)):
-        shedder.begin(batch, Mock(), [rows * 40.0])
+        shedder.begin(batch, [rows * 40.0])
         done = Batch("integer", batch, 0.0, 0.3 + 2e-5 * rows, rows, 1, 0, 0, {}, {}, 0, None, None)
         taken += rows // 2
         shedder.done(
@@ -70,9 +73,9 @@ def _streams(plan: Plan, operator: str) -> set[str]:
 def test_what_takes_the_time_is_lost_and_before_it_is_read(tmp_path: Path, costly: str) -> None:
     shedder, plan = shedder_of(tmp_path)
     told(shedder, plan, costly)
-    shedder.begin(6, Mock(), [40_000 * 40.0])
+    shedder.begin(6, [40_000 * 40.0])
     assert not any(decided(tmp_path, 6).values())
-    shedder.begin(7, Mock(), [120_000 * 40.0])
+    shedder.begin(7, [120_000 * 40.0])
     found = {name.split("/")[0]: fraction for name, fraction in decided(tmp_path, 7).items()}
     other = "s" if costly == "r" else "r"
     assert found[costly] > 0.3 and found[other] == 0
@@ -96,7 +99,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
     asked = "WITH (shedding = 'dual', accept = 'approximate', max_latency = '4 seconds')"
     catalog.execute(f"{STREAMS} REGISTER QUERY q AS {join} {asked};")
     plan = combine(compile_all(catalog.queries.values()))
-    shedder = Shedder(tmp_path, plan, Definitions(catalog, list(catalog.queries.values())))
+    shedder = Shedder(DecisionLog(tmp_path), plan, list(catalog.queries.values()))
     (dual,) = [each for each in plan.operators if each.kind == "dual-join"]
     figures = tuple(
         Figures(o.id, "operator", o.kind, seconds=0.05 if o is dual else 0.001)
@@ -106,7 +109,7 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
     histogram = [4_000.0] * 5 + [2_000.0] * 10
     taken = 0
     for batch, rows in enumerate((10_000, 20_000, 40_000, 15_000, 30_000, 40_000)):
-        shedder.begin(batch, Mock(), [rows * 40.0])
+        shedder.begin(batch, [rows * 40.0])
         done = Batch("integer", batch, 0.0, 0.3 + 2e-5 * rows, rows, 1, 0, 0, {}, {}, 0, None, None)
         work = rows * 40
         counts = {"histogram": histogram, "costs": [rows, 1.0, rows, 0.2], "found": work, "missed": 0.0}
@@ -118,8 +121,8 @@ def test_rows_are_lost_before_they_queue_when_looks_are_not_enough(tmp_path: Pat
         )
 
     def decision(batch: int, rows: int) -> tuple[float, float]:
-        shedder.begin(batch, Mock(), [rows * 40.0])
-        values = json.loads((tmp_path / f"{batch:010}.json").read_text())
+        shedder.begin(batch, [rows * 40.0])
+        values = state(tmp_path, batch)
         (front,) = decided(tmp_path, batch).values()
         return values["choices"][dual.schedule]["fraction"], front
 
@@ -220,17 +223,17 @@ def test_a_join_that_is_far_too_slow_loses_rows_and_says_so(tmp_path: Path, pass
     catalog = Catalog()
     catalog.execute(STREAMS + SELECTIVE)
     plan = combine(compile_all(catalog.queries.values()))
-    shedder = Shedder(tmp_path, plan, Definitions(catalog, list(catalog.queries.values())))
+    shedder = Shedder(DecisionLog(tmp_path), plan, list(catalog.queries.values()))
     drops = [o.id for o in plan.operators if o.kind == "random-drop"]
     join = next(o for o in plan.operators if o.kind == "selective-join")
     assert len(drops) == 2
     taken, passed, outcomes, per_batch = 0, 0.0, [], []
     for batch in range(60):
         rows = 500 if batch < 20 else 40_000
-        shedder.begin(batch, Mock(), [rows * 40.0])
+        shedder.begin(batch, [rows * 40.0])
         (lost,) = decided(tmp_path, batch).values()
         kept = 1 - lost
-        looked = 1 - json.loads((tmp_path / f"{batch:010}.json").read_text())["choices"][join.schedule]["fraction"]
+        looked = 1 - state(tmp_path, batch)["choices"][join.schedule]["fraction"]
         per_batch.append(kept * rows)
         total = kept * rows * sum(per_batch[-10:])
         outcomes.append((kept, looked, 0.4 + 1e-6 * rows + passing * kept * rows + 1e-7 * looked * total))

@@ -32,7 +32,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.spark.control import Control
+from runtime.network.control_log import ControlLog
 from runtime.spark.run import SparkRun
 
 ROOT = Path(__file__).parent.parent
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_version_is_refused(made: Non
 
 
 def test_what_a_crash_has_left_of_a_message_is_none() -> None:
-    control = Control(Path("control"))
+    control = ControlLog(Path("control"))
     Path("control/.00000000.txt").write_text('{"ended": ["b')
     assert control.last() == {}
     assert control.tell({"idle": ["bid"]}) == "00000000.txt"

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from runtime.delivery.delivery import Delivery
 from runtime.local.run import LocalRun
-from runtime.spark.delivery import Delivery
 from runtime.spark.run import SparkRun
 
 pytestmark = pytest.mark.spark

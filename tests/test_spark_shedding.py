@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from cql.engine import Engine
-from runtime.spark.job import Job
+from runtime.network.network import Network
 
 pytestmark = pytest.mark.spark
 
@@ -40,10 +40,10 @@ def answers(engine: Engine, query: str) -> list[tuple[object, ...]]:
     return sorted((change.ts, change.op, *change.row.values()) for change in engine.query(query).changes())
 
 
-def job_of(engine: Engine) -> Job:
+def network_of(engine: Engine) -> Network:
     assert engine._network is not None
-    (job,) = (job for job in engine._network._jobs.values() if isinstance(job, Job))
-    return job
+    (network,) = (job for job in engine._network._jobs.values() if isinstance(job, Network))
+    return network
 
 
 def started(spark: SparkSession, rng: Random, folder: Path) -> tuple[Engine, dict[str, list[Element]]]:
@@ -75,13 +75,13 @@ def test_what_is_delivered_is_the_exact_answer_at_kept_instants(seed: int, spark
             count = rng.choice((3, 9, 20))
             part = own[at[name] : at[name] + count]
             at[name] += len(part)
-            if part and job_of(engine).reads(name):
+            if part and network_of(engine).reads(name):
                 signed = [(*row, instant, "+" if sign > 0 else "-") for instant, row, sign in part]
                 engine.push(name, signed if name == "prices" else [row for _, row, _ in part])
         for query in catalog.queries.values():
             if query.options and rng.random() < 0.6:
                 engine.shed(query.name, rng.choice((0.0, 0.3, 0.6, 1.0)))
-    shedder, plan = job_of(engine)._shedder, job_of(engine)._task.layout.plan
+    shedder, plan = network_of(engine)._shedder, network_of(engine).plan
     engine.stop()
     for name, query in catalog.queries.items():
         exact, units = evaluate(query.tree, data), units_of_query(plan, name)
@@ -190,7 +190,8 @@ def test_joins_that_give_up_rows_do_the_same_again_after_restarts(spark: SparkSe
     assert found[0] == found[1]
     part, exact = found[0]
     assert part and part < exact
-    logged = [json.loads(path.read_text())["budgets"] for path in sorted(checkpoint.glob("**/shedding/[0-9]*.json"))]
+    pages = sorted(checkpoint.glob("**/decisions/*-shedding.json"))
+    logged = [json.loads(path.read_text())["state"]["budgets"] for path in pages]
     parts = [[budget for (budget,) in each["budgets"]] for budgets in logged for each in budgets.values()]
     assert parts and all(sum(each) <= 24 << 10 for each in parts)
     assert any(len(set(each)) > 1 for each in parts), "memory is divided by what it is worth"
@@ -245,6 +246,6 @@ def test_what_sources_have_is_known_before_it_is_read(spark: SparkSession) -> No
         engine.start()
         engine.process_available()
         engine.process_available()
-        job = job_of(engine)
-        assert job._shedder is not None
-        assert job._shedder._expected == pytest.approx(300)
+        network = network_of(engine)
+        assert network._shedder is not None
+        assert network._shedder._expected == pytest.approx(300)

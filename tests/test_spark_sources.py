@@ -22,7 +22,7 @@ from cql.catalog import External, RelationDef, StreamDef
 from cql.errors import Code, fail
 from cql.settings import OnBadRow
 from runtime.columns.batch import BEGINNING
-from runtime.connectors import open_source
+from runtime.connectors import FileSource, open_source
 from runtime.connectors.file_log import SourceFile
 
 pytest.importorskip("pyspark")
@@ -45,7 +45,6 @@ from runtime.spark.sources import (
     SourceFrame,
     SourcePart,
     carrying,
-    file_source,
     frame_source,
     source_frame,
     spark_path,
@@ -242,7 +241,7 @@ def of_one_file(reader: PartReader, name: str) -> list[SourcePart]:
 def test_a_file_of_bad_rows_only_is_counted() -> None:
     Path("s.csv").write_text("x\n")
     definition = stream("t INT", "csv OPTIONS (path 's.csv')")
-    (part,) = of_one_file(FileReader(file_source(definition, "skip")), "s.csv")
+    (part,) = of_one_file(FileReader(FileSource.of(definition, "skip")), "s.csv")
     assert (len(part.rows), part.skipped, part.rows.columns[0].type) == (0, 1, pa.int32())
 
 

@@ -18,7 +18,7 @@ from cql.source import SourceText
 from cql.visible import visible, visible_lines
 from repl.cli import main
 from runtime.columns.texts import json_text
-from runtime.spark.network_record import source_name
+from runtime.network.record import source_name
 
 ESCAPE, C1, BIDI = "\x1b]0;title\x07\x1b[31m", "\x9b2J", "\u202e\u2066\u200f\u061c"
 HOSTILE = f"{ESCAPE}{C1}{BIDI}"
@@ -201,7 +201,7 @@ def test_messages_lose_their_secrets_and_keep_the_rest() -> None:
     )
     for plain in ("unexpected token: 'x'", "http://h:80/a@b", "the column password is no INT", "h:9092,i:9092"):
         assert without_secrets(plain) == plain
-    assert shown_options({"path": "s3a://key:secret@bucket/in", "header": "true"}) == {
+    assert shown_options("csv", {"path": "s3a://key:secret@bucket/in", "header": "true"}) == {
         "path": "s3a://***@bucket/in",
         "header": "true",
     }

@@ -35,7 +35,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from cql.catalog import Catalog
-from runtime.network.counters import Progress
+from runtime.reports.progress import Progress
 from runtime.spark.run import SparkRun
 from runtime.spark.session import local_session
 

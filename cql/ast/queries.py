@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from cql.ast.expressions import Expression, IntervalLiteral, SortKey
+from cql.ast.expressions import Expression, IntervalLiteral, Number, SortKey
 from cql.ast.node import Name, Node
 
 
@@ -67,6 +67,14 @@ class SubqueryInput(TableRef):
     query: Query
     window: Window | None = None
     alias: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledInput(TableRef):
+    """`input TABLESAMPLE (percent PERCENT)`."""
+
+    input: TableRef
+    percent: Number
 
 
 class JoinKind(Enum):

@@ -90,6 +90,9 @@ def _bind_ref(binder: QueryBinder, ref: ast.TableRef, outer: Scope | None) -> Bo
             return bind_named(binder, ref)
         case ast.SubqueryInput():
             return _bind_subquery(binder, ref, outer)
+        case ast.SampledInput():
+            below = _bind_ref(binder, ref.input, outer)
+            return replace(below, rel=bound.Sample(below.rel, float(ref.percent.text), span=ref.span))
         case ast.Join():
             return _bind_join(binder, ref, outer)
     raise AssertionError(type(ref).__name__)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cql import ast, bound
+from cql import ast, bound, formats
 from cql import types as t
 from cql.binder.error_collection import each
-from cql.binder.inference import infer_columns
 from cql.binder.inputs import renamed
 from cql.binder.queries import bind_query
 from cql.binder.scope import columns_are
@@ -163,7 +162,7 @@ def _source_and_columns(
         return (None if source is None else _source(source)), declared
     external = _source(source)
     path = next((option.value.span for option in source.options if option.key.key == "path"), source.span)
-    found = infer_columns(external, path)
+    found = formats.connector(external.format).columns(external.options, path)
     given = {column.name.casefold(): column for column in declared}
     missing = set(given) - {column.name.casefold() for column in found}
     if missing:
@@ -178,17 +177,9 @@ def _source_and_columns(
 
 
 def _source(source: ast.SourceSpec) -> External:
-    format_name = _format(source.format)
+    format_name = formats.canonical(source.format.text)
     check_source_options(format_name, source.options, source.span)
     return External(format=format_name, options=read_options(source.options))
-
-
-def _format(name: ast.Name) -> str:
-    """Return a format's name; those of Spark are known in any case."""
-    return name.key if name.key in _KNOWN_FORMATS else name.text
-
-
-_KNOWN_FORMATS = frozenset({"csv", "json", "parquet", "rate", "socket", "kafka", "stream", "orc", "text"})
 
 
 def _columns(definitions: Sequence[ast.ColumnDef]) -> list[ColumnModel]:
@@ -279,7 +270,9 @@ def _query(statement: ast.RegisterQuery, catalog: Catalog) -> QueryDef:
     result = bind_query(statement.query, catalog)
     sink = None
     if statement.sink is not None:
-        sink = External(format=_format(statement.sink.format), options=read_options(statement.sink.options))
+        sink = External(
+            format=formats.canonical(statement.sink.format.text), options=read_options(statement.sink.options)
+        )
     query = QueryDef(
         name=statement.name.text,
         text=to_text(statement.query),

@@ -40,6 +40,7 @@ from cql.bound.relations import (
     RelToStream,
     RelToStreamKind,
     RowNumber,
+    Sample,
     Schema,
     SetOperation,
     SortKey,
@@ -337,6 +338,11 @@ def _distinct(rel: Distinct, checker: Checker) -> None:
     checker.relations(rel.input)
 
 
+def _sample(rel: Sample, checker: Checker) -> None:
+    checker.relations(rel.input)
+    require(0 <= rel.percent <= 100, "a sample has a share of all rows", rel)
+
+
 def _set_operation(rel: SetOperation, checker: Checker) -> None:
     checker.relations(rel.left, rel.right)
     left, right = ([column.type for column in side.schema] for side in (rel.left, rel.right))
@@ -369,6 +375,7 @@ NODE_RULES: dict[type[Rel], NodeRule] = {
     Join: _join,
     Aggregate: _aggregate,
     Distinct: _distinct,
+    Sample: _sample,
     SetOperation: _set_operation,
     TopN: _top_n,
     RowNumber: _row_number,

@@ -6,7 +6,7 @@ ever leaves it), and the clock it lives on. All of it is derived from the node's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cache
@@ -23,6 +23,7 @@ from cql.bound.expressions import (
     walk,
     with_children,
 )
+from cql.bound.text import aggregate_text, expression_text, keys_text, sort_text, window_text
 from cql.bound.windows import RangeSpec, UnboundedSpec, WindowSpec
 from cql.intervals import TimeDomain
 from cql.source import NO_SPAN, Span
@@ -39,6 +40,9 @@ class Field:
 
 
 Schema = tuple[Field, ...]
+
+Names = Sequence[Sequence[str]]
+"""The column names of the inputs of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,10 @@ class Rel:
     def time(self) -> TimeDomain | None:
         """The clock; None for what never changes."""
         return next((time for rel in inputs(self) if (time := rel.time)), None)
+
+    def headline(self, inputs: Names) -> str:
+        """Return one line about it: what it does, without its inputs, whose columns have these names."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,9 @@ class StreamScan(Rel):
     def time(self) -> TimeDomain | None:
         return self.domain
 
+    def headline(self, inputs: Names) -> str:
+        return f"stream {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class RelationScan(Rel):
@@ -112,6 +123,9 @@ class RelationScan(Rel):
     def time(self) -> TimeDomain | None:
         return self.domain
 
+    def headline(self, inputs: Names) -> str:
+        return f"relation {self.name}" + ("" if self.domain else " (static)")
+
 
 @dataclass(frozen=True, slots=True)
 class Window(Rel):
@@ -127,6 +141,9 @@ class Window(Rel):
     @property
     def grows(self) -> bool:
         return isinstance(self.spec, UnboundedSpec)
+
+    def headline(self, inputs: Names) -> str:
+        return f"window [{window_text(self.spec, inputs[0], self.time)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +164,9 @@ class Filter(Rel):
     @property
     def grows(self) -> bool:
         return self.input.grows and all(_stays_true(term) for term in conjuncts(self.predicate))
+
+    def headline(self, inputs: Names) -> str:
+        return f"filter {expression_text(self.predicate, inputs[0])}"
 
 
 def _stays_true(predicate: Expr) -> bool:
@@ -178,6 +198,10 @@ class Project(Rel):
     @property
     def grows(self) -> bool:
         return self.input.grows and not any(has_subquery(item) for item in self.items)
+
+    def headline(self, inputs: Names) -> str:
+        texts = zip((expression_text(item, inputs[0]) for item in self.items), self.names, strict=True)
+        return "project " + ", ".join(text if text == name else f"{text} AS {name}" for text, name in texts)
 
 
 class JoinKind(Enum):
@@ -211,6 +235,9 @@ class Join(Rel):
             return False
         return self.condition is None or all(_stays_true(term) for term in conjuncts(self.condition))
 
+    def headline(self, inputs: Names) -> str:
+        return f"{self.kind.value} join" + keys_text((), self.condition, *inputs)
+
 
 class EmptyRow(Enum):
     """When an aggregate without keys has a row although its input is empty."""
@@ -239,6 +266,12 @@ class Aggregate(Rel):
         parts: tuple[Expr | AggregateCall, ...] = (*self.keys, *self.calls)
         return tuple(Field(n, part.type, part.nullable) for n, part in zip(self.names, parts, strict=True))
 
+    def headline(self, inputs: Names) -> str:
+        keys = ", ".join(expression_text(key, inputs[0]) for key in self.keys)
+        calls = ", ".join(aggregate_text(call, inputs[0]) for call in self.calls)
+        empty = "" if self.keys else f", empty row {self.empty_row.name.lower().replace('_', ' ')}"
+        return f"aggregate {calls}" + (f" by {keys}" if keys else "") + empty
+
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Rel):
@@ -251,6 +284,28 @@ class Distinct(Rel):
     @property
     def grows(self) -> bool:
         return self.input.grows
+
+    def headline(self, inputs: Names) -> str:
+        return "distinct"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Rel):
+    """The rows with the smallest hashes, `percent` of all that there can be: equal rows have one fate, at all times."""
+
+    input: Rel
+    percent: float
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def grows(self) -> bool:
+        return self.input.grows
+
+    def headline(self, inputs: Names) -> str:
+        return f"sample of {self.percent:g} percent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +329,9 @@ class SetOperation(Rel):
     def grows(self) -> bool:
         return self.kind is not SetKind.EXCEPT and self.left.grows and self.right.grows
 
+    def headline(self, inputs: Names) -> str:
+        return self.kind.value.lower() + (" all" if self.all else "")
+
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
@@ -296,6 +354,9 @@ class TopN(Rel):
     def schema(self) -> Schema:
         return self.input.schema
 
+    def headline(self, inputs: Names) -> str:
+        return f"top {self.limit} by {sort_text(self.keys, inputs[0])}"
+
 
 @dataclass(frozen=True, slots=True)
 class RowNumber(Rel):
@@ -312,6 +373,10 @@ class RowNumber(Rel):
     @property
     def schema(self) -> Schema:
         return (*self.input.schema, Field(self.name, BIGINT, False))
+
+    def headline(self, inputs: Names) -> str:
+        within = ", ".join(inputs[0][at] for at in self.partition)
+        return f"number rows of each ({within}) by {sort_text(self.keys, inputs[0])} as {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +399,9 @@ class RelToStream(Rel):
     @property
     def grows(self) -> bool:
         return True
+
+    def headline(self, inputs: Names) -> str:
+        return self.kind.value.capitalize() + (" at every tick" if self.every_tick else "")
 
 
 # Walking and rebuilding trees. A node's inputs and expressions are found by looking at its fields, so that

@@ -283,6 +283,12 @@ class AstBuilder:
         query, (window, alias) = c
         return ast.SubqueryInput(query, window, alias, span=span)
 
+    def sampled_input(self, span: Span, c: Children) -> ast.SampledInput:
+        single, percent = c
+        if float(percent) > 100:
+            raise fail(Code.BAD_LITERAL, f"a sample has up to 100 PERCENT, not {percent}", _token_span(percent))
+        return ast.SampledInput(single, self.number(_token_span(percent), [percent]), span=span)
+
     def tail(self, span: Span, c: Children) -> tuple[ast.Window | None, ast.Name | None]:
         window = next((child for child in c if isinstance(child, ast.Window)), None)
         alias = next((child for child in c if isinstance(child, ast.Name)), None)

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 _WIDTH, _GAP_X, _GAP_Y, _MARGIN = 222, 42, 18, 12
 _LINE, _PADDING, _LETTERS, _MOST_LINES = 15, 9, 31, 5
-_FILLS = {"source": "#e3eef7", "output": "#e4f2e6"}
+_SOURCE, _OUTPUT, _BETWEEN = "#e3eef7", "#e4f2e6", "#f7f7f5"
 
 
 @dataclass(frozen=True)
 class _Box:
     """An operator in the drawing."""
 
-    operator: op.AnyOperator
+    operator: op.Operator
     lines: tuple[str, ...]
     routes: tuple[str, ...]
     notes: tuple[str, ...]
     users: tuple[str, ...]
+    is_output: bool
     x: float
     y: float
 
@@ -88,7 +89,7 @@ def _placed(plan: Plan) -> Iterator[_Box]:
             height = _height(len(lines) + len(routes) + len(notes))
             y = max(bottom, wanted[operator.id] - height / 2)
             x = _MARGIN + number * (_WIDTH + _GAP_X)
-            box = _Box(operator, lines, routes, notes, plan.users[operator.id], x, y)
+            box = _Box(operator, lines, routes, notes, plan.users[operator.id], operator in plan.outputs, x, y)
             middles[operator.id], bottom = box.middle, y + height + _GAP_Y
             yield box
 
@@ -114,7 +115,7 @@ def _wrapped(text: str, most: int) -> tuple[str, ...]:
 
 def _drawn(box: _Box) -> Iterator[str]:
     is_shared = len(box.users) > 1
-    fill = _FILLS.get(box.operator.kind, "#f7f7f5")
+    fill = _OUTPUT if box.is_output else _BETWEEN if box.operator.inputs else _SOURCE
     line = 'stroke="#444" stroke-width="2"' if is_shared else 'stroke="#b5b5b5" stroke-width="1"'
     for_whom = f", for {', '.join(box.users)}" if is_shared else ""
     yield f"<g><title>{escape(' '.join(box.lines))}  #{escape(box.operator.id)}{escape(for_whom)}</title>"

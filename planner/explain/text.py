@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cql import bound
+from cql.bound.text import expression_text
 from cql.intervals import TimeDomain, Unit
 from planner import operators as op
 from planner.conditions import condition_text, index_condition
-from planner.costs import ASSUMED_RATE, estimate
+from planner.costs import ASSUMED_RATE
 from planner.explain.headlines import headline, route_text
-from planner.explain.shedding import details
-from planner.text import expression_text
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -35,12 +34,12 @@ def to_text(plan: Plan, query: str | None = None) -> str:
     lines: list[str] = []
     printed: dict[str, str] = {}
     chosen = None if query is None else plan.output(query).id
-    for operator in plan.operators:
-        if isinstance(operator, op.Output) and chosen in (None, operator.id):
-            kind = "stream" if operator.is_stream else "relation"
-            columns = ", ".join(f"{column.name} {column.type}" for column in operator.columns)
-            lines += [f"query {operator.query}: {kind} ({columns})"]
-            lines += list(_tree(plan, operator, "  ", "  ", operator.query, printed))
+    for output in plan.outputs:
+        if chosen in (None, output.id):
+            kind = "stream" if output.is_stream else "relation"
+            columns = ", ".join(f"{column.name} {column.type}" for column in output.columns)
+            lines += [f"query {output.query}: {kind} ({columns})"]
+            lines += list(_tree(plan, output, "  ", "  ", output.query, printed))
             lines.append("")
     if query is not None:
         plan = plan.part(query)
@@ -59,12 +58,13 @@ def _tree(
         yield f"{first}{operator.id} (as {where}){shared}"
         return
     printed[operator.id] = query
-    guess = estimate(operator)
+    guess = operator.estimate()
     cost = f"  cost {guess.cost:g}, passes {guess.selectivity:g}" if operator.inputs else ""
     yield f"{first}{headline(operator, plan.by_id)}  #{operator.id}{cost}{shared}"
     bar = "│ " if operator.inputs else "  "
     synopses = (_synopsis(plan, operator, synopsis) for synopsis in plan.synopses if synopsis.operator == operator.id)
-    for line in (*details(plan, operator), *synopses):
+    details = operator.details(_clock(plan, operator), plan.users[operator.id])
+    for line in (*details, *synopses):
         yield f"{rest}{bar}  {line}"
     for at, edge in enumerate(operator.inputs):
         last = at == len(operator.inputs) - 1
@@ -81,6 +81,11 @@ def _tree(
         )
 
 
+def _clock(plan: Plan, operator: op.Operator) -> TimeDomain | None:
+    """Return the clock of the sources of an operator."""
+    return next((source.time for source in plan.sources_below(operator) if source.time is not None), None)
+
+
 def _synopsis(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
     names = op.output_names(plan.by_id[operator.inputs[synopsis.input].operator])
     index = ", ".join(expression_text(key, names) for key in synopsis.index) or _other_index(plan, operator, synopsis)
@@ -90,10 +95,10 @@ def _synopsis(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
 
 def _other_index(plan: Plan, operator: op.Operator, synopsis: Synopsis) -> str:
     """Return what a join without equal keys finds rows by, if there is anything."""
-    if not isinstance(operator, op.BinaryJoin | op.SemiJoin | op.AntiJoin | op.StreamJoin) or operator.left_keys:
+    if operator.pair_condition is None:
         return ""
     names = [op.output_names(plan.by_id[edge.operator]) for edge in operator.inputs]
-    condition = index_condition(operator.residual, len(names[0]))
+    condition = index_condition(operator.pair_condition, len(names[0]))
     return "" if condition is None else condition_text(condition, synopsis.input, names[synopsis.input])
 
 
@@ -121,16 +126,15 @@ def _size(plan: Plan, stubs: tuple[str, ...], synopses: dict[str, Synopsis]) -> 
 
 def _rows(plan: Plan, synopsis: Synopsis) -> int | None:
     """Return an estimate of how many rows a window's synopsis holds, at an assumed rate."""
-    operator = plan.by_id[synopsis.operator]
-    if not isinstance(operator, op.SeqWindow):
-        operator = plan.by_id[operator.inputs[synopsis.input].operator]
-    if isinstance(operator, op.SeqWindow):
-        match operator.window:
-            case bound.RowsSpec():
-                return operator.window.rows
-            case bound.RangeSpec():
-                length = operator.window.ticks * (operator.time or TimeDomain.INTEGER).microseconds_per_tick
-                return max(1, length * ASSUMED_RATE // Unit.SECOND.value)
+    window = plan.by_id[synopsis.operator]
+    if window.window_spec is None:
+        window = plan.by_id[window.inputs[synopsis.input].operator]
+    match window.window_spec:
+        case bound.RowsSpec(rows=rows):
+            return rows
+        case bound.RangeSpec(ticks=ticks):
+            length = ticks * (_clock(plan, window) or TimeDomain.INTEGER).microseconds_per_tick
+            return max(1, length * ASSUMED_RATE // Unit.SECOND.value)
     return None
 
 

@@ -131,13 +131,13 @@ def _is_plain(found: os.stat_result) -> bool:
 
 
 class FileLog:
-    """What is known of the files of one source, kept in a folder.
+    """What is known of the files of one source, kept in a folder; without one it is gone with the process.
 
     `find` returns the paths of the files that there are now, in order; they are relative to `root`.
     """
 
-    def __init__(self, folder: Path, find: Callable[[], Sequence[str]], root: str = "") -> None:
-        self._path = folder / _LOG
+    def __init__(self, folder: Path | None, find: Callable[[], Sequence[str]], root: str = "") -> None:
+        self._path = None if folder is None else folder / _LOG
         self._find = find
         self._root = root
         self._rejected: set[int] = set()
@@ -146,9 +146,8 @@ class FileLog:
         self._growing: dict[str, tuple[int, int]] = {}
         """The size and time of a file that somebody seemed to be writing at the last look."""
         self._settled = 0
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._load()
+        if self._path is not None:
+            self._load(self._path)
 
     def open(self, settled: int, handed_out: int) -> list[str]:
         """Begin a run, and return what is to be said of files that are not what they were.
@@ -170,7 +169,11 @@ class FileLog:
     @property
     def unsettled(self) -> list[SourceFile]:
         """The files that are not done with, in order."""
-        return [self._files[number] for number in range(self._settled, len(self._files))]
+        return self.since(self._settled)
+
+    def since(self, number: int) -> list[SourceFile]:
+        """Return the files from a number on, in order."""
+        return [self._files[each] for each in range(number, len(self._files))]
 
     def discover(self, only_complete: bool = False) -> list[SourceFile]:
         """Note the files that are new, and return them in order; one that is gone again was none.
@@ -183,7 +186,8 @@ class FileLog:
         files: list[SourceFile] = []
         for path in new:
             try:
-                files.append(SourceFile.of(len(self._files) + len(files), path, self._root))
+                number = len(self._files) + len(files)
+                files.append(SourceFile.of(number, path, self._root, with_fingerprint=self._path is not None))
             except CqlError:
                 if os.path.lexists(os.path.join(self._root, path)):
                     raise
@@ -258,30 +262,33 @@ class FileLog:
                 self._take(line)
 
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
+        if self._path is None:
+            return
         with writing(self._path), self._path.open("a") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
 
-    def _load(self) -> None:
+    def _load(self, path: Path) -> None:
         """Read the log; a last line that a crash has cut off was never acted upon."""
-        if not self._path.exists():
-            with writing(self._path):
-                self._path.touch()
-                sync(self._path.parent)
+        if not path.exists():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                sync(path.parent)
             return
-        text = self._path.read_text()
+        text = path.read_text()
         whole = text[: text.rfind("\n") + 1]
         if len(whole) < len(text):
-            with writing(self._path):
-                os.truncate(self._path, len(whole.encode()))
+            with writing(path):
+                os.truncate(path, len(whole.encode()))
         try:
             for line in whole.splitlines():
                 self._take(json.loads(line))
         except (ValueError, TypeError, KeyError) as error:
             raise fail(
                 Code.BAD_FILE,
-                f"'{self._path}' does not say which files have been read: {error}",
+                f"'{path}' does not say which files have been read: {error}",
                 hint="the checkpoint is damaged or of another version; start from a new one",
             ) from None
 

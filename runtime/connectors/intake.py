@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from cql import types as t
 from cql.catalog import ColumnModel, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
-from cql.intervals import TimeDomain
+from cql.intervals import TimeDomain, duration_text
 from cql.settings import OnBadRow
-from planner.text import duration_text
+from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, FOREVER, Columns, Ints, Mask, take
 from runtime.connectors.ahead import ahead_of_clock, ahead_of_stream
 
@@ -51,6 +51,13 @@ class SourceRows:
         return SourceRows(take(self.columns, indices), self.instants[indices], signs)
 
 
+def no_rows(table: StreamDef | RelationDef) -> SourceRows:
+    """Return no rows of a table."""
+    none = np.empty(0, np.int64)
+    columns = tuple(pa.nulls(0, arrow_type(column.type)) for column in table.columns)
+    return SourceRows(columns, none, none if layout_of(table).sign is not None else None)
+
+
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """The columns of a table's files, and which of them are the table's, its instant and its sign."""
@@ -73,6 +80,15 @@ class RowLayout:
     def is_named(self) -> bool:
         """Whether all columns can be found by name."""
         return all(column.name for column in self.fields)
+
+    def check_named(self, format_name: str) -> None:
+        """Raise if a column has no name by which it could be found."""
+        if not self.is_named:
+            raise fail(
+                Code.BAD_DEFINITION,
+                f"the timestamp of '{self.table}' has no name, and columns of {format_name} are found by name",
+                hint="define it by CREATE .. TIMESTAMP BY column",
+            )
 
     def title(self, at: int) -> str:
         """Return what messages call a column."""

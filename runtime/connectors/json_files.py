@@ -22,7 +22,6 @@ from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import Ints
 from runtime.connectors.intake import FileChunk, Malformed, RowLayout
-from runtime.connectors.options import Options
 from runtime.connectors.text_files import Block, blocks
 from runtime.connectors.values import canonical, decimal_value, from_text, text_value, whole_value
 
@@ -32,8 +31,7 @@ _BLANK_LINE = re.compile(rb"(?:\A|\n)[ \t\r]*\n")
 class JsonReader:
     """Reads files of JSON lines."""
 
-    def __init__(self, layout: RowLayout, options: Options) -> None:
-        options.check_encoding()
+    def __init__(self, layout: RowLayout) -> None:
         self._fields = layout.fields
 
     def read(self, path: Path) -> Iterator[FileChunk]:

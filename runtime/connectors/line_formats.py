@@ -21,7 +21,7 @@ from runtime.columns.texts import (
     marks,
     plain_texts,
 )
-from runtime.connectors.options import Options
+from runtime.connectors.csv import CsvOptions
 from runtime.connectors.results import Result
 
 
@@ -76,12 +76,12 @@ class EnvelopeFormat(JsonFormat):
 class CsvFormat(LineFormat):
     """Instant, mark and values between separators; NULL is an empty field and an empty text `""`, as in Spark."""
 
-    def __init__(self, result: Result, options: Options) -> None:
+    def __init__(self, result: Result, options: CsvOptions) -> None:
         super().__init__(result)
-        self._separator = options.character("sep", "delimiter", default=",")
-        self._null = options.text("nullValue", default="")
+        self._separator = options.sep
+        self._null = options.null_value
         self._special = re.compile(b'[\r\n"' + re.escape(self._separator.encode()) + b"]")
-        if options.truth("header"):
+        if options.header:
             names = [*free_names(result.names), *result.names]
             self.head = self._separator.join(map(self._field, names)).encode() + b"\n"
 

@@ -1,4 +1,4 @@
-"""The options of the formats that the local engine reads and writes: those of Spark, as far as it knows them.
+"""What the engine's own readers and writers take of a format and its options, and why they refuse the rest.
 
 An option that only says how Spark should read (how many files at a time) changes nothing here and is let through.
 Every other option that would be ignored is refused.
@@ -6,103 +6,81 @@ Every other option that would be ignored is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from typing import Any
 
 from cql.catalog import External
-from cql.errors import Code, fail, nearest, one_of
-from cql.options import SOURCE_OPTIONS
-from runtime.connectors.paths import Place, is_remote
+from cql.errors import Code, CqlError, fail, nearest, one_of
+from runtime.connectors.connector import Connector
+from runtime.connectors.file_connector import FileConnector
+from runtime.connectors.file_options import PASSED_OVER, FileOptions, is_utf8
+from runtime.connectors.format_options import FormatOptions, Use
+from runtime.connectors.paths import is_remote
+from runtime.connectors.registry import connector, read_by_engine, sinks, sources
 
-_PLACE = ("path", "pathGlobFilter", "recursiveFileLookup")
-READS: dict[str, frozenset[str]] = {
-    "csv": frozenset({*_PLACE, "header", "sep", "delimiter", "quote", "escape", "nullValue", "encoding", "charset"}),
-    "json": frozenset({*_PLACE, "encoding", "charset"}),
-    "parquet": frozenset(_PLACE),
-    "stream": frozenset({"path"}),
-}
-WRITES: dict[str, frozenset[str]] = {
-    "csv": frozenset({"path", "header", "sep", "delimiter", "nullValue"}),
-    "json": frozenset({"path"}),
-    "parquet": frozenset({"path", "compression"}),
-    "stream": frozenset({"path"}),
-    "console": frozenset(),
-    "memory": frozenset(),
-}
-_NO_EFFECT = (
-    *("maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "maxCachedFiles", "discardCachedInputRatio"),
-    *("checkpointLocation", "inferSchema", "samplingRatio", "enforceSchema", "mergeSchema"),
-)
-_TRUTHS = {"true": True, "false": False}
+_PASSED_OVER = {name.casefold() for name in PASSED_OVER | {"checkpointLocation"}}
 
 
-class Options:
-    """The options of a source or sink by name, without regard to case."""
+def file_format(external: External) -> tuple[FileConnector[Any], FileOptions]:
+    """Return the format and the options of a source that the engine reads to its end; raises if it does not."""
+    found = connector(external.format)
+    if not isinstance(found, FileConnector):
+        raise _not_read(external, read_by_engine())
+    _check_names(found, external, "read")
+    return found, found.options.of(external.options)
 
-    def __init__(self, external: External, known: Mapping[str, frozenset[str]], verb: str) -> None:
-        self.format = external.format
-        self._verb = verb
-        self._values = {key.casefold(): value for key, value in external.options.items()}
-        if external.format not in known:
-            listed = f"it {verb}s {one_of(sorted(known))}"
-            if verb == "write":
-                message = f"this version does not write the format {external.format}, on Spark or in this process"
-                raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; in Python, a function can take results")
-            message = f"the local engine does not read the format {external.format}"
-            raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; Spark may read others: --engine spark")
-        for key in external.options:
-            self._check(key, known[external.format], SOURCE_OPTIONS.get(external.format, ()))
 
-    def _check(self, key: str, known: Iterable[str], of_spark: Iterable[str]) -> None:
-        if key.casefold() in map(str.casefold, (*known, *_NO_EFFECT)):
-            return
-        listed = f"its options are {', '.join(sorted(known))}" if known else "it has none"
-        if self._verb == "read" and key.casefold() in map(str.casefold, of_spark):
-            message = f"the local engine does not have the option '{key}' of {self.format}"
-            raise fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; Spark has it: --engine spark")
-        guesses = nearest(key, known)
-        message = f"the format {self.format} has no option '{key}'"
-        raise fail(Code.UNKNOWN_OPTION, message, hint=None if guesses else listed, candidates=guesses)
+def readable(external: External) -> Connector:
+    """Return the connector of a source, also of one without an end; raises if none but Spark reads it."""
+    found = connector(external.format)
+    if not found.reads:
+        raise _not_read(external, [each.name for each in sources()])
+    _check_names(found, external, "read")
+    return found
 
-    def text(self, *names: str, default: str) -> str:
-        """Return the value of an option that has one or several names."""
-        given = (self._values[name.casefold()] for name in names if name.casefold() in self._values)
-        return next(given, default)
 
-    def truth(self, name: str, default: bool = False) -> bool:
-        """Return the value of an option that is true or false."""
-        text = self.text(name, default=str(default))
-        if text.lower() not in _TRUTHS:
-            raise self.refusal(name, text, "it takes true or false")
-        return _TRUTHS[text.lower()]
+def _not_read(external: External, read: list[str]) -> CqlError:
+    message = f"the local engine does not read the format {external.format}"
+    hint = f"it reads {one_of(sorted(read))}; Spark may read others: --engine spark"
+    return fail(Code.NOT_AVAILABLE, message, hint=hint)
 
-    def character(self, *names: str, default: str) -> str:
-        """Return the value of an option that is one character of ASCII."""
-        text = self.text(*names, default=default)
-        character = {"\\t": "\t"}.get(text, text)
-        if len(character) != 1 or not character.isascii() or character in "\r\n":
-            raise self.refusal(names[0], text, "it takes one character; a tab is '\\t'")
-        return character
 
-    def path(self) -> str:
-        """Return where the files are: on this machine, or on a file system that is mounted here."""
-        path = self.text("path", default="")
-        if not path:
-            message = f"the format {self.format} needs the option 'path'"
-            raise fail(Code.BAD_DEFINITION, message, hint=f"write {self.format} OPTIONS (path '..')")
-        if is_remote(path):
-            raise self.refusal("path", path, "it takes a path of this machine; Spark can read from URLs")
-        return path.removeprefix("file:")
+def sink_format(external: External) -> tuple[Connector, FormatOptions]:
+    """Return the format and the options of a sink; raises if nobody writes it."""
+    found = connector(external.format)
+    if not found.writes:
+        message = f"this version does not write the format {external.format}, on Spark or in this process"
+        hint = f"it writes {one_of(sorted(each.name for each in sinks()))}; in Python, a function can take results"
+        raise fail(Code.NOT_AVAILABLE, message, hint=hint)
+    _check_names(found, external, "write")
+    return found, found.options.of(external.options)
 
-    def place(self) -> Place:
-        """Return where the files of a source are."""
-        return Place(self.path(), self.text("pathGlobFilter", default="*"), self.truth("recursiveFileLookup"))
 
-    def check_encoding(self) -> None:
-        """Raise if the files are said to be something else than UTF-8."""
-        text = self.text("encoding", "charset", default="utf-8")
-        if text.lower().replace("_", "-") not in ("utf-8", "utf8", "us-ascii", "ascii"):
-            raise self.refusal("encoding", text, "the local engine reads UTF-8")
+def is_read_by_engine(external: External) -> bool:
+    """Tell whether the engine's readers know a format, its options and the file system."""
+    found = connector(external.format)
+    if not isinstance(found, FileConnector):
+        return False
+    if not found.spark_options:
+        return True
+    options = {key.casefold(): text for key, text in external.options.items()}
+    known = {name.casefold() for each in found.options.described("read") for name in each.names} | _PASSED_OVER
+    encoding = options.get("encoding", options.get("charset", "utf-8"))
+    return options.keys() <= known and is_utf8(encoding) and not is_remote(options.get("path", ""))
 
-    def refusal(self, name: str, text: str, hint: str) -> Exception:
-        """Return the error that an option cannot have its value."""
-        return fail(Code.BAD_OPTION_VALUE, f"the option '{name}' of {self.format} cannot be '{text}'", hint=hint)
+
+def _check_names(found: Connector, external: External, use: Use) -> None:
+    """Raise for an option that the engine would have to pass over though it changes rows."""
+    ours = [name for each in found.options.described(use) for name in each.names]
+    for key in external.options:
+        if key.casefold() not in _PASSED_OVER | {name.casefold() for name in ours}:
+            raise _unknown(found, key, ours, use)
+
+
+def _unknown(found: Connector, key: str, ours: list[str], use: Use) -> CqlError:
+    listed = f"its options are {', '.join(sorted(ours))}" if ours else "it has none"
+    if use == "read" and key.casefold() in map(str.casefold, found.spark_options):
+        message = f"the local engine does not have the option '{key}' of {found.name}"
+        return fail(Code.NOT_AVAILABLE, message, hint=f"{listed}; Spark has it: --engine spark")
+    guesses = nearest(key, ours)
+    message = f"the format {found.name} has no option '{key}'"
+    return fail(Code.UNKNOWN_OPTION, message, hint=None if guesses else listed, candidates=guesses)

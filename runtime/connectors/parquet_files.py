@@ -26,7 +26,6 @@ from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import Ints
 from runtime.connectors.intake import FileChunk, RowLayout
-from runtime.connectors.options import Options
 from runtime.connectors.paths import damaged, reading
 from runtime.connectors.values import (
     FIRST_INSTANT,
@@ -45,7 +44,7 @@ ROWS = 1 << 18
 class ParquetReader:
     """Reads Parquet files."""
 
-    def __init__(self, layout: RowLayout, options: Options) -> None:
+    def __init__(self, layout: RowLayout) -> None:
         self._fields = layout.fields
 
     def read(self, path: Path) -> Iterator[FileChunk]:

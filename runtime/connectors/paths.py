@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from cql.errors import Code, CqlError, fail
 
 _RELATIVE = "paths are relative to the working directory, "
@@ -43,7 +41,7 @@ class Place:
     def files(self) -> list[Path]:
         """Return the files that there are now, in the order of their names."""
         exact = Path(self.path)
-        if self.path and exact.exists():
+        if os.path.exists(self.path):
             found = [exact]
         else:
             found = [path for path in map(Path, sorted(glob.glob(self.path))) if _counts(path)]
@@ -99,6 +97,8 @@ def damaged(path: Path, what: str, hint: str) -> CqlError:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn what goes wrong while a file is read into errors for people."""
+    import pyarrow as pa
+
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:

@@ -16,17 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from cql.errors import Code, fail, one_of
+from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.types import DataType, Kind
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import ChangeBatch
 from runtime.columns.texts import known_instants, marks
-from runtime.connectors.line_formats import CsvFormat, JsonFormat, LineFormat, free_names
-from runtime.connectors.options import Options
+from runtime.connectors.file_connector import FileConnector
+from runtime.connectors.file_options import FileOptions
+from runtime.connectors.line_formats import LineFormat, free_names
+from runtime.connectors.registry import connector
 from runtime.connectors.results import Result, Writer
-
-_COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4")
 
 
 class PendingFile:
@@ -147,10 +147,7 @@ class LinesWriter(FileWriter):
 class ParquetWriter(FileWriter):
     """Writes a Parquet file that Spark reads with the same types; an INTERVAL is its microseconds."""
 
-    def __init__(self, result: Result, options: Options, path: Path) -> None:
-        compression = options.text("compression", default="snappy").lower()
-        if compression not in _COMPRESSIONS:
-            raise options.refusal("compression", compression, f"it takes {one_of(_COMPRESSIONS)}")
+    def __init__(self, result: Result, compression: str, path: Path) -> None:
         self._schema = parquet_schema(result)
         self._time = result.time
         super().__init__(path)
@@ -171,14 +168,11 @@ def parts_of(format_name: str) -> re.Pattern[str]:
     return re.compile(rf"part-\d+(-\d+)?\.{format_name}")
 
 
-def result_file(result: Result, options: Options, path: Path) -> FileWriter:
+def result_file(result: Result, options: FileOptions, path: Path) -> FileWriter:
     """Return what writes results to a file of the format that the options are of."""
-    match options.format:
-        case "csv":
-            return LinesWriter(CsvFormat(result, options), path)
-        case "json":
-            return LinesWriter(JsonFormat(result), path)
-    return ParquetWriter(result, options, path)
+    format_ = connector(options.format)
+    assert isinstance(format_, FileConnector), "results in files are of a format of files"
+    return format_.file_writer(result, options, path)
 
 
 def parquet_schema(result: Result) -> pa.Schema:

@@ -21,21 +21,20 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 from cql.catalog import QueryDef
-from cql.errors import Code, CqlError, fail
 from cql.intervals import TimeDomain
 from runtime.columns.batch import ChangeBatch
+from runtime.connectors.batch_sinks import Sink, WriterSink, in_the_way
 from runtime.connectors.claims import check_free, release
-from runtime.connectors.keeping import KeptResults
-from runtime.connectors.line_formats import EnvelopeFormat, LineFormat, StreamFormat
-from runtime.connectors.options import WRITES, Options
-from runtime.connectors.result_files import FileWriter, LinesWriter, parts_of, result_file, writing
+from runtime.connectors.connector import Output, SinkSettings
+from runtime.connectors.file_options import FileOptions
+from runtime.connectors.line_formats import EnvelopeFormat, LineFormat
+from runtime.connectors.options import sink_format
+from runtime.connectors.result_files import FileWriter, parts_of, result_file, writing
 from runtime.connectors.results import Result, ResultColumn, Writer
 from runtime.connectors.tables import Screen, TableWriter
-
-Output = Literal["table", "jsonl"]
 
 
 class OutputWriter(Writer):
@@ -111,38 +110,47 @@ def open_sink(
 
     Queries that print tables share a `screen`, so that a heading is printed whenever another one speaks.
     """
-    result = Result(query.name, tuple(columns), is_stream, time)
-    if query.sink is None or query.sink.format == "console":
-        if query.sink is not None:
-            Options(query.sink, WRITES, "write")
-        screen = screen or Screen(sys.stdout)
-        return TableWriter(result, screen) if output == "table" else OutputWriter(EnvelopeFormat(result), screen.out)
-    options = Options(query.sink, WRITES, "write")
-    match options.format:
-        case "memory":
-            return KeptResults(is_stream)
-        case "stream":
-            path = _file(options.path())
-            check_free(path, is_folder=False)
-            return WholeResult(LinesWriter(StreamFormat(result), path), path)
-    part = _part(options)
-    check_free(part.parent, is_folder=True)
+    return whole_writer(query, Result(query.name, tuple(columns), is_stream, time), SinkSettings(output, screen))
+
+
+def whole_writer(query: QueryDef, result: Result, settings: SinkSettings) -> Writer:
+    """Return what writes the results of a query as a whole, to its sink or to standard output."""
+    if query.sink is None:
+        return screen_writer(result, settings)
+    connector, options = sink_format(query.sink)
+    return connector.writer(result, options, settings)
+
+
+def sink_of(query: QueryDef, result: Result, settings: SinkSettings) -> Sink:
+    """Return what takes the results of a query a batch at a time, for its sink or for standard output."""
+    if query.sink is None:
+        return WriterSink(screen_writer(result, settings))
+    connector, options = sink_format(query.sink)
+    return connector.sink(result, options, settings)
+
+
+def screen_writer(result: Result, settings: SinkSettings) -> Writer:
+    """Return a writer to standard output."""
+    screen = settings.screen or Screen(sys.stdout)
+    if settings.output == "table":
+        return TableWriter(result, screen)
+    return OutputWriter(EnvelopeFormat(result), screen.out)
+
+
+def file_writer(result: Result, options: FileOptions) -> Writer:
+    """Return what writes a whole result to a file."""
+    path = Path(options.path)
+    if path.is_dir():
+        raise in_the_way(path, "a folder", "a file")
+    check_free(path, is_folder=False)
+    return WholeResult(result_file(result, options, path), path)
+
+
+def folder_writer(result: Result, options: FileOptions) -> Writer:
+    """Return what writes a whole result to a folder, as one file."""
+    folder = Path(options.path)
+    if folder.exists() and not folder.is_dir():
+        raise in_the_way(folder, "a file", f"a folder of {options.format} files")
+    check_free(folder, is_folder=True)
+    part = folder / f"part-00000.{options.format}"
     return WholeResult(result_file(result, options, part), part, parts_of(options.format))
-
-
-def _file(path: str) -> Path:
-    if Path(path).is_dir():
-        raise _in_the_way(path, "a folder", "a file")
-    return Path(path)
-
-
-def _part(options: Options) -> Path:
-    path = options.path()
-    if Path(path).exists() and not Path(path).is_dir():
-        raise _in_the_way(path, "a file", f"a folder of {options.format} files")
-    return Path(path) / f"part-00000.{options.format}"
-
-
-def _in_the_way(path: str, found: str, wanted: str) -> CqlError:
-    message = f"'{path}' is {found}, and {wanted} is to be written there"
-    return fail(Code.CANNOT_WRITE, message, hint="choose another path, or remove what is there")

@@ -1,37 +1,24 @@
-"""Opens the source of a table: which reader reads which format, file after file."""
+"""The files of a table: which there are, and their rows, file after file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from cql.catalog import RelationDef, StreamDef
+from cql.catalog import External, RelationDef, StreamDef
 from cql.errors import Code, CqlError, fail
 from cql.settings import OnBadRow
+from runtime.connectors.connector import ReadSettings, RowSource
+from runtime.connectors.file_connector import FileConnector, FileFormatReader
 from runtime.connectors.file_log import SourceFile
-from runtime.connectors.intake import FileChunk, Intake, RowLayout, SourceRows, layout_of
-from runtime.connectors.json_files import JsonReader
-from runtime.connectors.options import READS, Options
-from runtime.connectors.parquet_files import ParquetReader
+from runtime.connectors.file_options import FileOptions
+from runtime.connectors.intake import FileChunk, Intake, SourceRows, layout_of
+from runtime.connectors.options import file_format, readable
 from runtime.connectors.paths import Place
-from runtime.connectors.text_files import TextReader
-
-
-class _FileReader(Protocol):
-    def read(self, path: Path) -> Iterator[FileChunk]: ...
-
-
-_READERS: dict[str, Callable[[RowLayout, Options], _FileReader]] = {
-    "csv": TextReader,
-    "json": JsonReader,
-    "parquet": ParquetReader,
-    "stream": TextReader,
-}
-_BY_NAME = ("json", "parquet")
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,8 @@ class FileSource:
     @classmethod
     def of(cls, table: StreamDef | RelationDef, on_bad_row: OnBadRow = "fail") -> FileSource:
         """Return the files of a table; raises if its options or columns do not go together."""
-        source = cls(table, on_bad_row, _options(table).place(), os.getcwd())
+        _, options = _format(table)
+        source = cls(table, on_bad_row, options.place(), os.getcwd())
         source._reader()
         return source
 
@@ -64,21 +52,17 @@ class FileSource:
         """
         return SourceReader(files, self._reader(), Intake(layout_of(self.table), self.on_bad_row, newest), self.root)
 
-    def _reader(self) -> _FileReader:
-        layout, options = layout_of(self.table), _options(self.table)
-        if options.format in _BY_NAME and not layout.is_named:
-            raise fail(
-                Code.BAD_DEFINITION,
-                f"the timestamp of '{self.table.name}' has no name, and columns of {options.format} are found by name",
-                hint="define it by CREATE .. TIMESTAMP BY column",
-            )
-        return _READERS[options.format](layout, options)
+    def _reader(self) -> FileFormatReader:
+        layout, (connector, options) = layout_of(self.table), _format(self.table)
+        if connector.finds_columns_by_name:
+            layout.check_named(connector.name)
+        return connector.reader(layout, options)
 
 
 class SourceReader(Iterator[SourceRows]):
     """The rows of a table, some ten thousands at a time; `skipped` counts the bad ones that were left out."""
 
-    def __init__(self, files: Iterable[SourceFile], reader: _FileReader, intake: Intake, root: str) -> None:
+    def __init__(self, files: Iterable[SourceFile], reader: FileFormatReader, intake: Intake, root: str) -> None:
         self._reader = reader
         self._intake = intake
         self._root = root
@@ -126,11 +110,20 @@ def open_source(table: StreamDef | RelationDef, on_bad_row: OnBadRow = "fail") -
     return source.rows(list(files))
 
 
-def _options(table: StreamDef | RelationDef) -> Options:
+def source_of(table: StreamDef | RelationDef, settings: ReadSettings) -> RowSource:
+    """Return the source of a table, also one without an end; raises if none but Spark reads it."""
+    return readable(_external(table)).source(table, settings)
+
+
+def _external(table: StreamDef | RelationDef) -> External:
     if table.source is None:
         raise fail(
             Code.BAD_DEFINITION,
             f"nothing says where the rows of '{table.name}' come from",
             hint="add FROM csv OPTIONS (path '..') to its definition",
         )
-    return Options(table.source, READS, "read")
+    return table.source
+
+
+def _format(table: StreamDef | RelationDef) -> tuple[FileConnector[Any], FileOptions]:
+    return file_format(_external(table))

@@ -29,8 +29,8 @@ from pyarrow import csv
 
 from cql.types import STRING
 from runtime.columns.batch import Ints, Mask
+from runtime.connectors.csv import CsvOptions
 from runtime.connectors.intake import FileChunk, Malformed, RowLayout
-from runtime.connectors.options import Options
 from runtime.connectors.paths import damaged, reading
 from runtime.connectors.values import decoded, from_text
 
@@ -206,14 +206,12 @@ def _split_by_arrow(text: bytes, dialect: TextDialect, width: int) -> tuple[tupl
 
 
 class TextReader:
-    """Reads the files of one format: csv or STREAM's."""
+    """Reads text files whose rows are lines."""
 
-    def __init__(self, layout: RowLayout, options: Options) -> None:
+    def __init__(self, layout: RowLayout, dialect: TextDialect, *, has_header: bool) -> None:
         self._layout = layout
-        self._is_stream = options.format == "stream"
-        options.check_encoding()
-        self._has_header = self._is_stream or options.truth("header")
-        self._dialect = TextDialect() if self._is_stream else _csv_dialect(options)
+        self._dialect = dialect
+        self._has_header = has_header
 
     def read(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
@@ -224,10 +222,12 @@ class TextReader:
 
     def _without_first_line(self, path: Path, block: Block) -> Block:
         first = block.lines()[0] if block.text else b""
-        if self._is_stream:
-            _check_signature(path, first.decode("latin-1"), self._layout)
+        self._check_first(path, first)
         rest = block.text[len(first) :].removeprefix(b"\r").removeprefix(b"\n")
         return Block(rest, block.first + 1, block.count - 1)
+
+    def _check_first(self, path: Path, line: bytes) -> None:
+        """Raise if the first line is not what it has to be."""
 
     def _chunk(self, path: Path, block: Block) -> FileChunk:
         layout = self._layout
@@ -257,13 +257,22 @@ def _with_nulls(column: pa.Array, null: str | None) -> pa.Array:
     return pc.if_else(pc.equal(column, null.encode()), pa.scalar(None, column.type), column)
 
 
-def _csv_dialect(options: Options) -> TextDialect:
-    return TextDialect(
-        separator=options.character("sep", "delimiter", default=","),
-        quote=options.character("quote", default='"'),
-        escape=options.character("escape", default="\\"),
-        null=options.text("nullValue", default=""),
-    )
+class CsvReader(TextReader):
+    """Reads files of csv."""
+
+    def __init__(self, layout: RowLayout, options: CsvOptions) -> None:
+        dialect = TextDialect(options.sep, options.quote, options.escape, options.null_value)
+        super().__init__(layout, dialect, has_header=options.header)
+
+
+class StreamReader(TextReader):
+    """Reads data files of STREAM."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        super().__init__(layout, TextDialect(), has_header=True)
+
+    def _check_first(self, path: Path, line: bytes) -> None:
+        _check_signature(path, line.decode("latin-1"), self._layout)
 
 
 def _check_signature(path: Path, line: str, layout: RowLayout) -> None:

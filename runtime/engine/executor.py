@@ -25,11 +25,11 @@ from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, I
 from runtime.engine.memory_bound import Memory
 from runtime.engine.queues import Queue
 from runtime.engine.scheduling import Ready, scheduler
-from runtime.engine.statistics import Snapshot, Statistics
+from runtime.engine.statistics import Snapshot, Statistics, Steps
 from runtime.operators import Context, Operator, make_operator
 from runtime.operators.aggregate import Aggregate
+from runtime.operators.joins import counted_by
 from runtime.operators.ledger import Ledger
-from runtime.operators.selective_joins import counted_by
 from runtime.operators.streams import RStream
 from runtime.state.bind_synopses import final_ends, make_stubs, netted
 from runtime.time.clock import SourceClock, clock_of
@@ -98,7 +98,7 @@ class Executor:
             block_rows,
         )
         self._operators: dict[str, Operator] = {
-            each.id: make_operator(each, context) for each in plan.operators if not isinstance(each, op.Source)
+            each.id: make_operator(each, context) for each in plan.operators if each.inputs
         }
         self._ledgers = [each for each in self._operators.values() if isinstance(each, Ledger)]
         self._rstreams = [each for each in self._operators.values() if isinstance(each, RStream)]
@@ -117,7 +117,7 @@ class Executor:
         self._open: list[_Production] = []
         """What operators have begun to put out, the one that is furthest along its path last."""
         self._heartbeats = dict.fromkeys(self._types, BEGINNING)
-        self._results = {each.query: _Results() for each in plan.operators if isinstance(each, op.Output)}
+        self._results = {each.query: _Results() for each in plan.outputs}
         self.statistics = Statistics(plan, self._queues.values())
         self._scheduler = scheduler(policy, plan, self.statistics)
         self._arrivals = 0
@@ -404,7 +404,12 @@ class Executor:
     def statistics_now(self) -> Snapshot:
         """Return all figures as they are now."""
         self._measure_state()
+        self.statistics.steps = self.steps_taken()
         return self.statistics.snapshot()
+
+    def steps_taken(self) -> Steps:
+        """Return what the steps of operators' work have done so far."""
+        return {(name, step.name): step for name, each in self._operators.items() for step in each.figures()}
 
     def _measure_state(self) -> None:
         """Note how much state there is. A synopsis on a store has its share of it, any other the operator's own."""

@@ -8,17 +8,17 @@ guesses of `planner/costs.py` had been measured on a few elements.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from cql.types import DataType, Kind
-from planner import costs
 from planner import operators as op
 from planner.costs import Estimate
 from planner.plan import Plan
 from runtime.columns.arrow_types import arrow_type
 from runtime.engine.queues import Queue
+from runtime.operators.base import StepFigures
 
 SECONDS_PER_UNIT = 2e-8
 """What one unit of the planner's costs is taken to be before anything is measured."""
@@ -28,6 +28,9 @@ GUESSED_ELEMENTS = 100
 
 KEPT = 0.9
 """How much of the weight of earlier batches is left after one more."""
+
+_STEP_OF = ": "
+"""Between the name of an operator and that of a step of its work."""
 
 LIFETIME_BYTES = 16
 STRING_BYTES = 20
@@ -102,8 +105,9 @@ class SourceCounts:
 class Figures:
     """The statistics of one part of a network at one moment; None where a figure has no meaning.
 
-    `kind` is source, operator, queue, synopsis or store; `what` says more: the table, the kind of operator or store,
-    whether a stream or a relation is queued, the role of the synopsis.
+    `kind` is source, operator, predicate, probe, queue, synopsis or store; `what` says more: the table, the kind of
+    operator or store, the text of the predicate, how candidates are found, whether a stream or a relation is
+    queued, the role of the synopsis.
     """
 
     name: str
@@ -120,6 +124,7 @@ class Figures:
     bytes_peak: int | None = None
     late: int | None = None
     skipped: int | None = None
+    candidates: int | None = None
 
 
 COLUMNS = tuple(field.name for field in fields(Figures))
@@ -144,20 +149,40 @@ class Snapshot:
         return next(each for each in self.figures if each.name == name)
 
 
+Steps = Mapping[tuple[str, str], StepFigures]
+"""What predicates and probes have done, by operator and name."""
+
+
+def add_step(steps: dict[tuple[str, str], StepFigures], operator: str, step: StepFigures) -> None:
+    """Add what a step has done to what it did before."""
+    before = steps.get((operator, step.name))
+    steps[operator, step.name] = step if before is None else step.with_others(before)
+
+
+def listed(steps: Steps) -> list[list[Any]]:
+    """Return steps as JSON has them."""
+    return [[operator, *astuple(step)] for (operator, _), step in steps.items()]
+
+
+def of_parts(figures: Iterable[Figures], ids: Collection[str]) -> list[Figures]:
+    """Return the figures of parts with some ids, and of the steps of such operators."""
+    return [each for each in figures if each.name.partition(_STEP_OF)[0] in ids]
+
+
 class Statistics:
     """The statistics of a network while it runs; counters are reached by id, without a search.
 
-    `state` is what operators keep for themselves; `synopses` and `stores` are those of the plan.
+    `state` is what operators keep for themselves, `steps` what the steps of their work have done, as far as anybody
+    has told; `synopses` and `stores` are those of the plan.
     """
 
     def __init__(self, plan: Plan, queues: Iterable[Queue] = ()) -> None:
         self._plan = plan
         self._queues = {queue.id: queue for queue in queues}
-        self.sources = {each.id: SourceCounts() for each in plan.operators if isinstance(each, op.Source)}
-        self.operators = {
-            each.id: OperatorWork(costs.estimate(each)) for each in plan.operators if not isinstance(each, op.Source)
-        }
+        self.sources = {each.id: SourceCounts() for each in plan.sources}
+        self.operators = {each.id: OperatorWork(each.estimate()) for each in plan.operators if each.inputs}
         self.state = {operator: Size() for operator in self.operators}
+        self.steps: Steps = {}
         self.synopses = {synopsis.id: Size() for synopsis in plan.synopses}
         self.stores = {store.id: Size() for store in plan.stores}
 
@@ -165,7 +190,7 @@ class Statistics:
         """Return what an operator costs and passes on of late, for the scheduler."""
         work = self.operators.get(operator)
         if work is None:
-            return costs.estimate(self._plan.by_id[operator])
+            return self._plan.by_id[operator].estimate()
         if isinstance(self._plan.by_id[operator], op.Output):
             return Estimate(work.estimate.cost, 0.0)  # what it puts out has left the system
         return work.estimate
@@ -185,21 +210,21 @@ class Statistics:
     def snapshot(self) -> Snapshot:
         """Return all figures as they are now."""
         return Snapshot(
-            (*self._of_sources(), *self._of_operators(), *self._of_queues(), *self._of_synopses_and_stores())
+            (
+                *self._of_sources(),
+                *self._of_operators(),
+                *self._of_steps(),
+                *self._of_queues(),
+                *self._of_synopses_and_stores(),
+            )
         )
 
     def _of_sources(self) -> Iterator[Figures]:
-        for each in self._plan.operators:
-            if isinstance(each, op.Source):
-                intake = self.sources[each.id]
-                yield Figures(
-                    each.id,
-                    "source",
-                    each.table,
-                    elements_in=intake.taken,
-                    late=intake.late,
-                    skipped=intake.skipped,
-                )
+        for each in self._plan.sources:
+            intake = self.sources[each.id]
+            yield Figures(
+                each.id, "source", each.table, elements_in=intake.taken, late=intake.late, skipped=intake.skipped
+            )
 
     def _of_operators(self) -> Iterator[Figures]:
         kinds = {each.id: each.kind for each in self._plan.operators}
@@ -216,6 +241,11 @@ class Statistics:
                 bytes_now=self.state[name].nbytes,
                 bytes_peak=self.state[name].peak_bytes,
             )
+
+    def _of_steps(self) -> Iterator[Figures]:
+        for (operator, _), step in self.steps.items():
+            if operator in self.operators:
+                yield _of_step(operator, step)
 
     def _of_queues(self) -> Iterator[Figures]:
         for name, queue in self._queues.items():
@@ -237,6 +267,19 @@ class Statistics:
             yield _held(synopsis.id, "synopsis", synopsis.role, self.synopses[synopsis.id])
         for store in self._plan.stores:
             yield _held(store.id, "store", store.kind, self.stores[store.id])
+
+
+def _of_step(operator: str, step: StepFigures) -> Figures:
+    return Figures(
+        f"{operator}{_STEP_OF}{step.name}",
+        step.kind,
+        step.what,
+        elements_in=step.rows_in,
+        elements_out=step.rows_out,
+        selectivity=step.rows_out / step.rows_in if step.rows_in else None,
+        seconds=step.seconds,
+        candidates=step.candidates,
+    )
 
 
 def _held(name: str, kind: str, what: str, size: Size) -> Figures:

@@ -8,9 +8,10 @@ for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,20 +70,62 @@ def compile_predicate(
     predicates: Sequence[Expr], functions: Functions = NO_FUNCTIONS
 ) -> Callable[[Sequence[pa.Array], int], Mask]:
     """Return what tells for which rows of a batch all predicates are true, not NULL."""
-    program = _Program(functions)
-    places = [program.add(predicate) for predicate in predicates]
+    fused = Fused(predicates, functions)
 
     def evaluate(columns: Sequence[pa.Array], length: int) -> Mask:
-        if not length:
-            return np.zeros(0, np.bool_)
-        registers = program.run(columns, length)
-        conditions = [registers[at] for at in places]
-        if any(is_constant(each) and each.as_py() is not True for each in conditions):
-            return np.zeros(length, np.bool_)
-        varying = [each for each in conditions if not is_constant(each)]
-        return truths(reduce(pc.and_kleene, varying)) if varying else np.ones(length, np.bool_)
+        return all_true(list(fused.values(columns, length)), length) if length else np.zeros(0, np.bool_)
 
     return evaluate
+
+
+class Fused:
+    """Predicates that are all computed for the same rows; what they have in common is computed once."""
+
+    def __init__(self, predicates: Sequence[Expr], functions: Functions = NO_FUNCTIONS) -> None:
+        self._program = _Program(functions)
+        self._ends: list[tuple[int, int]] = []
+        """Up to which step each predicate takes, and in which register it is then."""
+        for predicate in predicates:
+            place = self._program.add(predicate)
+            self._ends.append((len(self._program.steps), place))
+
+    def values(self, columns: Sequence[pa.Array], length: int) -> Iterator[Datum]:
+        """Yield what each predicate is for some rows, one after the other."""
+        registers, first = self._program.start(), 0
+        for last, place in self._ends:
+            self._program.go_on(registers, first, last, columns, length)
+            first = last
+            yield registers[place]
+
+
+def all_true(conditions: Sequence[Datum], length: int) -> Mask:
+    """Return the rows for which all conditions are true, not NULL."""
+    if any(is_constant(each) and each.as_py() is not True for each in conditions):
+        return np.zeros(length, np.bool_)
+    varying = [each for each in conditions if not is_constant(each)]
+    return truths(reduce(pc.and_kleene, varying)) if varying else np.ones(length, np.bool_)
+
+
+class Chosen(Sequence[pa.Array]):
+    """The columns of some of the rows; each is taken when it is first read."""
+
+    def __init__(self, columns: Sequence[pa.Array], rows: Ints) -> None:
+        self._columns = columns
+        self._rows = pa.array(rows)
+        self._taken: dict[int, pa.Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, at: Any) -> Any:
+        if at not in self._taken:
+            self._taken[at] = self._columns[at].take(self._rows)
+        return self._taken[at]
+
+
+def chosen(columns: Sequence[pa.Array], rows: Ints, length: int) -> Sequence[pa.Array]:
+    """Return the columns of some rows, of so many."""
+    return columns if len(rows) == length else Chosen(columns, rows)
 
 
 def _finished(datum: Datum, data_type: DataType, length: int) -> pa.Array:
@@ -103,10 +146,18 @@ class _Program:
 
     def run(self, columns: Sequence[pa.Array], length: int) -> list[Datum]:
         """Return all registers for a batch."""
-        registers = list(self.registers)
-        for place, step in self.steps:
-            registers[place] = step(registers, columns, length)
+        registers = self.start()
+        self.go_on(registers, 0, len(self.steps), columns, length)
         return registers
+
+    def start(self) -> list[Datum]:
+        """Return registers that have the constants only."""
+        return list(self.registers)
+
+    def go_on(self, registers: list[Datum], first: int, last: int, columns: Sequence[pa.Array], length: int) -> None:
+        """Run some of the steps, those before them being done."""
+        for place, step in self.steps[first:last]:
+            registers[place] = step(registers, columns, length)
 
     def add(self, expression: Expr) -> int:
         """Return the register of an expression, compiling what is new of it."""
@@ -204,19 +255,13 @@ def _branching(case: Case, functions: Functions) -> Step:
         results: list[pa.Array] = []
         left: Ints = np.arange(length)
         for condition, result in branches:
-            holds = condition(_taken(columns, left, length), len(left))
+            holds = condition(chosen(columns, left, length), len(left))
             places.append(left[holds])
-            results.append(result(_taken(columns, places[-1], length), len(places[-1])))
+            results.append(result(chosen(columns, places[-1], length), len(places[-1])))
             left = left[~holds]
         places.append(left)
-        results.append(otherwise(_taken(columns, left, length), len(left)))
+        results.append(otherwise(chosen(columns, left, length), len(left)))
         back = np.argsort(np.concatenate(places))
         return pa.concat_arrays(results).take(pa.array(back))
 
     return step
-
-
-def _taken(columns: Sequence[pa.Array], rows: Ints, length: int) -> Sequence[pa.Array]:
-    if len(rows) == length:
-        return columns
-    return [column.take(pa.array(rows)) for column in columns]

@@ -1,10 +1,9 @@
-"""Looking: which stored rows new rows are compared with in joins without equal keys, and how they are got at.
+"""Candidates of probes without equal keys: which stored rows a new row is compared with, and how they are reached.
 
-A row looks at a stretch of what is stored. Where an index narrows that down, it costs as much as the entries of the
-index that are looked at. Otherwise it costs as much as the stretch is long: little for each stored row if the codes of
-the index can be compared as bits (`runtime/state/bitmap_index.py`), much if all pairs are handed on. For each row the
-cheapest way is taken. All pairs that satisfy the join's condition are found in any case, each once; whoever asks tests
-the condition.
+A row probes a range of positions. Where an index narrows that down, a probe costs as much as the index entries that it
+reads. Otherwise it costs as much as the range is long: little for each stored row if the codes of the index can be
+compared as bits (`runtime/state/bitmap_index.py`), much if all pairs are handed on. Each row takes the cheapest way.
+Every pair that satisfies the join's condition is a candidate, once; the caller tests the condition.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Pairs = tuple[Ints, Ints]
 """New rows, and the positions of stored rows."""
 
 MOST_CANDIDATES = 1 << 20
-"""How many pairs are looked at in one go."""
+"""How many pairs are tested in one go."""
 
 PAIR_COST = 100
 """What it costs to hand on a pair and to test the condition, in about a nanosecond."""
 
 ENTRY_COST = 75
-"""What an entry of an index costs: it is got at, and counted with the others of its pair."""
+"""What an entry of an index costs: it is read, and counted with the others of its pair."""
 
 WORD_COST = 1
 """What it costs to compare a word of 64 codes of two rows."""
@@ -39,15 +38,15 @@ MARKS_FROM = 8
 """How many times as many pairs as stored rows there have to be for it to pay to mark these."""
 
 _FEWEST = 128
-"""Stretches that are shorter are not worth an index."""
+"""Ranges that are shorter are not worth an index."""
 
 _DENSE = 8
-"""Up to how many rows of a stretch there may be for each entry so that those of pairs are counted in an array."""
+"""Up to how many rows of a range there may be for each entry so that those of pairs are counted in an array."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Which new rows look at which stretch of the stored rows, or at some of these only."""
+class ProbeRanges:
+    """Which new rows probe which range of the stored rows, or some of these only."""
 
     rows: Ints
     first: Ints
@@ -57,7 +56,7 @@ class Look:
     """The positions that count, ascending."""
 
     def sizes(self) -> Ints:
-        """Return how many stored rows each row looks at."""
+        """Return how many stored rows each row probes."""
         first, last = self.places()
         return last - first
 
@@ -67,16 +66,17 @@ class Look:
         owner, at = expand_ranges(first, last - first)
         return self.rows[owner], at if self.among is None else self.among[at]
 
-    def part(self, at: Ints) -> Look:
-        """Return what some of the rows look at."""
-        return Look(self.rows[at], self.first[at], self.last[at], self.among)
+    def part(self, at: Ints) -> ProbeRanges:
+        """Return the ranges of some of the rows."""
+        return ProbeRanges(self.rows[at], self.first[at], self.last[at], self.among)
 
-    def moved(self, by: int) -> Look:
+    def moved(self, by: int) -> ProbeRanges:
         """Return the same with positions that count from elsewhere."""
-        return Look(self.rows, self.first + by, self.last + by, None if self.among is None else self.among + by)
+        among = None if self.among is None else self.among + by
+        return ProbeRanges(self.rows, self.first + by, self.last + by, among)
 
     def includes(self, owner: Ints, positions: Ints) -> Mask:
-        """Tell which pairs, given by the place of the row here, are looked at."""
+        """Tell which pairs, given by the place of the row here, are within the ranges."""
         inside: Mask = (positions >= self.first[owner]) & (positions < self.last[owner])
         if self.among is not None:
             at = np.searchsorted(self.among, positions)
@@ -84,7 +84,7 @@ class Look:
         return inside
 
     def places(self) -> tuple[Ints, Ints]:
-        """Return where stretches begin and end: positions, or places among those that count."""
+        """Return where ranges begin and end: positions, or places among those that count."""
         if self.among is None:
             return self.first, np.maximum(self.last, self.first)
         first = np.searchsorted(self.among, self.first)
@@ -93,7 +93,7 @@ class Look:
 
 @dataclass(slots=True)
 class Lookup:
-    """What new rows look for in an index of a store: codes, of which they share at least so many with what they find.
+    """What new rows probe an index of a store with: codes, of which they share at least so many with their candidates.
 
     The codes are computed when they are needed.
     """
@@ -107,20 +107,20 @@ class Lookup:
     _marks: Marks | None = field(default=None, init=False)
     _has_marks: bool = field(default=True, init=False)
 
-    def counts(self, look: Look) -> Ints:
-        """Return how many entries are looked at for each row."""
-        owner, codes = self._of(look.rows)
-        counts = self.store.counts(self.index, codes, look.first[owner], look.last[owner])
-        return np.bincount(owner, counts, len(look.rows)).astype(np.int64)
+    def counts(self, ranges: ProbeRanges) -> Ints:
+        """Return how many entries are read for each row."""
+        owner, codes = self._of(ranges.rows)
+        counts = self.store.counts(self.index, codes, ranges.first[owner], ranges.last[owner])
+        return np.bincount(owner, counts, len(ranges.rows)).astype(np.int64)
 
-    def pairs(self, look: Look) -> Pairs:
+    def pairs(self, ranges: ProbeRanges) -> Pairs:
         """Return the pairs that share enough codes."""
-        by_code, codes = self._of(look.rows)
-        found, positions = self.store.find(self.index, codes, look.first[by_code], look.last[by_code])
+        by_code, codes = self._of(ranges.rows)
+        found, positions = self.store.find(self.index, codes, ranges.first[by_code], ranges.last[by_code])
         owner = by_code[found]
-        kept = np.flatnonzero(look.includes(owner, positions))
-        owner, positions = _shared(look, owner[kept], positions[kept], self.least)
-        return look.rows[owner], positions
+        kept = np.flatnonzero(ranges.includes(owner, positions))
+        owner, positions = _shared(ranges, owner[kept], positions[kept], self.least)
+        return ranges.rows[owner], positions
 
     def marks(self, pairs: int) -> Marks | None:
         """Return the codes of all rows as bits, if there are not too many, and so many pairs are worth it."""
@@ -132,17 +132,17 @@ class Lookup:
             self._has_marks = self._marks is not None
         return self._marks
 
-    def scanned(self, marks: Marks, look: Look) -> Iterator[Pairs]:
+    def scanned(self, marks: Marks, ranges: ProbeRanges) -> Iterator[Pairs]:
         """Yield the pairs that share enough codes, by comparing all marks."""
-        first, last = look.places()
+        first, last = ranges.places()
         base = self.store.base
-        if look.among is None:
-            found = marks.with_common(look.rows, first - base, last - base, None, self.least)
+        if ranges.among is None:
+            found = marks.with_common(ranges.rows, first - base, last - base, None, self.least)
         else:
-            found = marks.with_common(look.rows, first, last, look.among - base, self.least)
+            found = marks.with_common(ranges.rows, first, last, ranges.among - base, self.least)
         for owner, places in found:
             if len(owner):
-                yield look.rows[owner], places + base
+                yield ranges.rows[owner], places + base
 
     def _entries(self) -> tuple[Entries, Ints]:
         if self._codes is None:
@@ -157,12 +157,12 @@ class Lookup:
         return owner, entries.codes[at]
 
 
-def _shared(look: Look, owner: Ints, positions: Ints, least: int) -> Pairs:
+def _shared(ranges: ProbeRanges, owner: Ints, positions: Ints, least: int) -> Pairs:
     """Return the pairs that occur so many times or more, each once."""
-    widths = np.maximum(look.last - look.first, 0)
+    widths = np.maximum(ranges.last - ranges.first, 0)
     begin = np.cumsum(widths) - widths
     total = int(widths.sum())
-    key = begin[owner] + positions - look.first[owner]
+    key = begin[owner] + positions - ranges.first[owner]
     if total <= _DENSE * len(key):
         key = np.flatnonzero(np.bincount(key, minlength=total) >= least)
     else:
@@ -170,14 +170,14 @@ def _shared(look: Look, owner: Ints, positions: Ints, least: int) -> Pairs:
         starts = np.flatnonzero(changes(key))
         key = key[starts[np.diff(np.append(starts, len(key))) >= least]]
     owner = np.searchsorted(begin, key, side="right") - 1
-    return owner, key - begin[owner] + look.first[owner]
+    return owner, key - begin[owner] + ranges.first[owner]
 
 
-def pairs_found(looks: Iterable[Look], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
-    """Yield what rows look at, in pieces of limited size, as far as an index does not rule it out."""
+def candidate_pairs(probed: Iterable[ProbeRanges], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
+    """Yield what rows ranges at, in pieces of limited size, as far as an index does not rule it out."""
     found: list[Pairs] = []
     size = 0
-    for owner, positions in _found(looks, lookup, most):
+    for owner, positions in _found(probed, lookup, most):
         if found and size + len(owner) > most:
             yield _together(found)
             found, size = [], 0
@@ -196,27 +196,27 @@ def _together(found: list[Pairs]) -> Pairs:
     return np.concatenate(owners), np.concatenate(positions)
 
 
-def _found(looks: Iterable[Look], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
-    for look in looks:
-        sizes = look.sizes()
+def _found(probed: Iterable[ProbeRanges], lookup: Lookup | None, most: int) -> Iterator[Pairs]:
+    for ranges in probed:
+        sizes = ranges.sizes()
         if lookup is None or not len(sizes) or sizes.max() < _FEWEST:
-            yield from _all_pairs(look, np.arange(len(sizes)), sizes, most)
+            yield from _all_pairs(ranges, np.arange(len(sizes)), sizes, most)
             continue
         marks = lookup.marks(int(sizes.sum()))
-        counts = lookup.counts(look)
+        counts = lookup.counts(ranges)
         tests = PAIR_COST * counts / lookup.least
         by_marks = np.inf if marks is None else WORD_COST * marks.words * sizes + tests
         scan = np.minimum(by_marks, PAIR_COST * sizes)
         indexed = ENTRY_COST * counts + tests < scan
         by_index = np.flatnonzero(indexed)
         for begin, end in pieces(counts[by_index], most):
-            yield lookup.pairs(look.part(by_index[begin:end]))
+            yield lookup.pairs(ranges.part(by_index[begin:end]))
         marked = ~indexed & (by_marks <= scan)
         if marks is not None:
-            yield from lookup.scanned(marks, look.part(np.flatnonzero(marked)))
-        yield from _all_pairs(look, np.flatnonzero(~indexed & ~marked), sizes, most)
+            yield from lookup.scanned(marks, ranges.part(np.flatnonzero(marked)))
+        yield from _all_pairs(ranges, np.flatnonzero(~indexed & ~marked), sizes, most)
 
 
-def _all_pairs(look: Look, rows: Ints, sizes: Ints, most: int) -> Iterator[Pairs]:
+def _all_pairs(ranges: ProbeRanges, rows: Ints, sizes: Ints, most: int) -> Iterator[Pairs]:
     for begin, end in pieces(sizes[rows], most):
-        yield look.part(rows[begin:end]).pairs()
+        yield ranges.part(rows[begin:end]).pairs()

@@ -1,8 +1,8 @@
 """Codes of rows for joins without equal keys: rows that satisfy the condition have some of them in common.
 
 Texts have the codes of their words. Values that are to be close have the code of a cell of a grid: a row is in one, and
-looks into all that what it looks for can be in. Codes only narrow down what is compared; they never decide. So nothing
-may be lost: not for rounding, and not by values beyond the grid, which share its outermost cells.
+probes all cells that its matches can be in. Codes only narrow down the candidates; they never decide. So nothing may be
+lost: not for rounding, and not by values beyond the grid, which share its outermost cells.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.state.store import Entries, EntriesOf, KeysOf
 Floats = npt.NDArray[np.float64]
 
 _CELLS = 4
-"""How many cells a band is wide: with more, less is found in vain, but more cells are looked into."""
+"""How many cells a band is wide: with more, fewer candidates are in vain, but more cells are probed."""
 
 _LARGEST = 2.0**1000
 _OUTERMOST = 2.0**50
@@ -36,8 +36,11 @@ _NO_NUMBER = int(_OUTERMOST) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
-    """How rows of the two inputs of a join are found and looked for, by input; `least` is how many codes they share."""
+class Prefilter:
+    """The codes under which rows of the two inputs of a join are stored, and those that they probe with, by input.
+
+    Rows that satisfy the condition share at least so many.
+    """
 
     names: tuple[str, str]
     stored: tuple[EntriesOf, EntriesOf]
@@ -45,16 +48,16 @@ class Narrowing:
     least: int
 
 
-def narrowing(condition: Condition, values_of: Sequence[KeysOf]) -> Narrowing:
+def prefilter(condition: Condition, values_of: Sequence[KeysOf]) -> Prefilter:
     """Return the codes for a condition, given what computes the values that it compares."""
     if not isinstance(condition, Band):
         left, right = (_words(each) for each in values_of)
         names = f"words of {condition.left!r}", f"words of {condition.right!r}"
-        return Narrowing(names, (left, right), (left, right), condition.least)
+        return Prefilter(names, (left, right), (left, right), condition.least)
     near = condition.low, condition.high
     slack = condition.scale + abs(condition.low) + abs(condition.high)
     width = _cell_width(condition, slack)
-    return Narrowing(
+    return Prefilter(
         (f"cells of {width!r} of {condition.left!r}", f"cells of {width!r} of {condition.right!r}"),
         (_cells(values_of[0], width), _cells(values_of[1], width)),
         (_near(values_of[0], width, (-near[1], -near[0]), slack), _near(values_of[1], width, near, slack)),

@@ -18,11 +18,11 @@ from cql.catalog import Catalog, StreamDef
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch, Columns
 from runtime.connectors import SourceRows
+from runtime.controllers.schedules import DecidedSchedules
 from runtime.network.lateness import Lateness
 from runtime.network.layout import NetworkLayout
 from runtime.network.messages import CONTROL, COUNTS, RESULTS, TIME, WITHIN_A_PROCESS, Piece
-from runtime.network.reports import counted_by_joins, demands_of_joins
-from runtime.network.schedules import DecidedSchedules
+from runtime.network.reports import Report, counted_by_joins, demands_of_joins
 from runtime.network.source_stage import FeedReader
 from runtime.network.worker import Worker
 from shedding.budgets import Budgets
@@ -30,7 +30,6 @@ from shedding.insert_drops import choices_of_query, units_of_query
 from shedding.join_deciders import Choices
 
 Place = tuple[str, int]
-Report = dict[str, Any]
 
 
 class LocalNetwork:
@@ -118,7 +117,7 @@ class LocalNetwork:
         for place, worker in self._workers.items():
             for piece in worker.run(waiting.pop(place, [])):
                 if piece.kind == COUNTS:
-                    self.reports.append(piece.blob)
+                    self.reports.append(Report.of_values(piece.blob))
                 elif piece.fragment == RESULTS:
                     yield piece.about, piece.blob
                 else:
@@ -161,7 +160,7 @@ class LocalNetwork:
         self.choices.learn(counted_by_joins(self.reports))
         self.choices.renew()
         self._budgets.learn(demands_of_joins(self.reports))
-        newest = max((each["newest"] for each in self.reports if each["newest"] is not None), default=None)
+        newest = max((each.newest for each in self.reports if each.newest is not None), default=None)
         if newest is not None:
             self.schedules.read_until(newest, None)
         self._follow_schedules()

@@ -16,11 +16,10 @@ from typing import TextIO
 from cql.catalog import Catalog, QueryDef, RelationDef, StreamDef
 from cql.errors import Code, fail, one_of
 from cql.visible import visible
-from planner import operators as op
 from planner.network import compile_definition
 from runtime.columns.batch import ChangeBatch, concat
 from runtime.connectors import SourceRows, open_source
-from runtime.connectors.options import READS
+from runtime.connectors.registry import read_by_engine
 from runtime.connectors.results import Result, repeated
 from runtime.connectors.tables import Screen, TableWriter
 from runtime.local.run import NO_DATA, LocalRun
@@ -105,15 +104,15 @@ def try_query(catalog: Catalog, data: Mapping[str, Sequence[SourceRows]] = NO_DA
 def _timed_tables(query: QueryDef, catalog: Catalog) -> list[StreamDef | RelationDef]:
     """Return the tables that a query reads and that change."""
     found: dict[str, StreamDef | RelationDef] = {}
-    for source in compile_definition(query).operators:
-        if isinstance(source, op.Source) and source.time is not None:
+    for source in compile_definition(query).sources:
+        if source.time is not None:
             table = catalog.as_read(source.table)
             found[table.name] = table
     return list(found.values())
 
 
 def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[SourceRows]:
-    if table.source is not None and table.source.format in READS:
+    if table.source is not None and table.source.format in read_by_engine():
         return open_source(table, catalog.settings.on_bad_row)
     code, what = Code.BAD_DEFINITION, "nothing says where its rows come from"
     if table.source is not None:
@@ -121,7 +120,7 @@ def _opened(table: StreamDef | RelationDef, catalog: Catalog) -> Iterable[Source
     raise fail(
         code,
         f"'{table.name}' cannot be tried: {what}",
-        hint=f"TRY reads {one_of(sorted(READS))} files; to run the query as it is, register it and START",
+        hint=f"TRY reads {one_of(sorted(read_by_engine()))} files; to run the query as it is, register it and START",
     )
 
 

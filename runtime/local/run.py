@@ -28,7 +28,6 @@ from cql.intervals import TimeDomain
 from cql.query import MOST_KEPT
 from cql.session import Listing
 from cql.source import NO_SPAN, Span
-from planner import operators as op
 from planner.plan import QueryPlan, combine
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import concat_columns
@@ -37,11 +36,12 @@ from runtime.connectors.keeping import KeptResults
 from runtime.connectors.python_data import Callback, CallbackWriter
 from runtime.connectors.sinks import Output
 from runtime.connectors.tables import Screen
-from runtime.engine.statistics import Figures
+from runtime.controllers.decision_log import Decision
+from runtime.engine.statistics import Figures, of_parts
 from runtime.local.network import LocalNetwork
 from runtime.network.counters import Counters
 from runtime.reports.loss_warnings import LossWatch, Warn
-from runtime.reports.losses import Loss, cannot_shed, losses_of
+from runtime.reports.losses import Loss, cannot_shed, losses_of, losses_text
 from runtime.reports.progress import PART_NAMES, Progress
 from runtime.time.unended_windows import unended_text
 from runtime.user_errors import (
@@ -426,13 +426,17 @@ class LocalRun:
                 found += part.counters.figures()
             elif query.casefold() in map(str.casefold, plan.queries):
                 ids = plan.part(query).ids
-                found += [each for each in part.counters.figures() if each.name in ids]
+                found += of_parts(part.counters.figures(), ids)
         return found
 
     def shedding(self) -> list[Loss]:
         """Return what the queries that shed have lost."""
         with self._lock:
             return [loss for part in self._parts for loss in part.losses(self._definitions.values())]
+
+    def decisions(self) -> list[Decision]:
+        """Return what was decided: nothing, in a process that is never overloaded."""
+        return []
 
     def losses(self) -> list[str]:
         """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
@@ -471,7 +475,7 @@ def by_clock(queries: Iterable[QueryPlan]) -> list[list[QueryPlan]]:
     """Return the queries that can share a network: those whose sources are on one clock, or on none."""
     found: dict[TimeDomain | None, list[QueryPlan]] = {}
     for query in queries:
-        times = (each.time for each in query.operators if isinstance(each, op.Source))
+        times = (each.time for each in query.sources)
         found.setdefault(next((time for time in times if time is not None), None), []).append(query)
     return list(found.values())
 
@@ -486,6 +490,7 @@ def statistics_listing(figures: Iterable[Figures]) -> Listing:
         "in": "elements_in",
         "out": "elements_out",
         "seconds": "seconds",
+        "candidates": "candidates",
         "held": "elements_now",
         "most held": "elements_peak",
         "bytes": "bytes_now",
@@ -501,13 +506,6 @@ def _figure(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6f}" if isinstance(value, float) else str(value)
-
-
-def losses_text(table: str, late: int, skipped: int) -> list[str]:
-    """Return a line that says how many rows of a table were left out, and why; none if there were none."""
-    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
-    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
-    return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []
 
 
 def _path(options: Mapping[str, str]) -> str | None:

@@ -1,7 +1,8 @@
 """How a running network is doing, from one place: what its tasks count.
 
 Tasks send what has happened since their last micro-batch; here it is added up. A micro-batch that is repeated after a
-crash is counted once, because a new driver begins at nothing. Spark counts on a thread of its own, and anybody may ask.
+crash is counted once, because a new driver begins at nothing. Hosts may count on a thread of their own, and anybody may
+ask.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any
 
 from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.columns.batch import BEGINNING
-from runtime.engine.statistics import Figures, Statistics
+from runtime.engine.statistics import Figures, Statistics, add_step
+from runtime.network.reports import Report
+from runtime.operators.base import StepFigures
 from runtime.reports.losses import PairCounts, added_up
 from runtime.reports.progress import BatchHistory, Progress
 
@@ -27,15 +29,18 @@ class Counters:
         self._watch = watch
         self._lock = RLock()
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        self._late: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        self._late: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         """Of each source, the late rows that each bucket of a fragment has seen."""
-        self._ignored: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        self._ignored: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         """Of each source, the removals of rows that were not there, as each bucket of a fragment has found them."""
         self._work: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+        self._steps: dict[tuple[str, str], StepFigures] = {}
+        self._read_steps: dict[tuple[str, str], StepFigures] = {}
+        """What filters have done where tables are read: every bucket knows all of it."""
         self._shed: dict[str, list[int]] = {}
+        """How many rows each drop operator has taken and passed."""
         self._pairs: dict[str, dict[str, list[int]]] = defaultdict(dict)
         """What joins that give up rows have found, by place."""
-        """How many rows each drop operator has taken and passed."""
         self._held: dict[str, dict[str, list[int]]] = defaultdict(dict)
         self._out: dict[str, int] = defaultdict(int)
         self._course = BatchHistory(part)
@@ -49,7 +54,7 @@ class Counters:
         self._closed: dict[str, int] = {}
         self._until: dict[str, int] = {}
         """Of each query, the instant before which its results are complete."""
-        self.unended: dict[str, dict[str, int]] = {}
+        self.unended: dict[str, Mapping[str, int]] = {}
         """Of queries that have come to their ends, the rows of each table in windows that did not end."""
         self.first: int | None = None
         """The first instant that was read."""
@@ -65,23 +70,21 @@ class Counters:
             self.unended = {}
             self._table_of = {source.feed: source.table for source in plan.sources}
             self._clock = next((source.time for source in plan.sources if source.time is not None), None)
-            self._keeping = [each.id for each in (*plan.operators, *plan.stores)]
+            self._keeping = [*(each.id for each in plan.operators), *(each.id for each in plan.stores)]
 
-    def count(
-        self, batch_id: int, counted: Sequence[Mapping[str, Any]], rows_out: Mapping[str, int], seconds: float
-    ) -> None:
-        """Add up what the places of a network have counted in a micro-batch, and what was delivered."""
+    def count(self, batch_id: int, reports: Sequence[Report], rows_out: Mapping[str, int], seconds: float) -> None:
+        """Add up what the places of a network report of a micro-batch, and what was delivered."""
         with self._lock:
             taken: dict[str, int] = {}
-            for values in counted:
-                taken |= values["taken"]
-                self._add(values)
-            for query in {query for each in counted for query in each["until"]}:
-                until = min(each["until"][query] for each in counted if query in each["until"])
+            for report in reports:
+                taken |= report.taken
+                self._add(report)
+            for query in {query for report in reports for query in report.until}:
+                until = min(report.until[query] for report in reports if query in report.until)
                 self._until[query] = max(self._until.get(query, BEGINNING), until)
             for query, count in rows_out.items():
                 self._out[query] += count
-            self.told = max([self.told, *(values["told"] for values in counted)])
+            self.told = max([self.told, *(report.told for report in reports)])
             self._batch = batch_id
             tables: dict[str, int] = {}
             for feed, count in taken.items():
@@ -96,33 +99,39 @@ class Counters:
         if self._watch is not None:
             self._watch({table: (late, found["skipped"][table]) for table, late in found["late"].items()})
 
-    def _add(self, values: Mapping[str, Any]) -> None:
-        """Add what one place has counted."""
-        for what in ("read", "skipped", "read_late"):
-            for source, count in values[what].items():
+    def _add(self, report: Report) -> None:
+        """Add what one place reports."""
+        for what, counts in (("read", report.read), ("skipped", report.skipped), ("read_late", report.read_late)):
+            for source, count in counts.items():
                 self._counts[what][source] = max(self._counts[what][source], count)
-        for operator, counts in values.get("shed", {}).items():
-            self._shed[operator] = max(self._shed.get(operator, counts), counts)
-        for operator, counts in values.get("pairs", {}).items():
-            self._pairs[operator][values["place"]] = counts
-        fragment, _, bucket = values["place"].rpartition("/")
-        for source, count in values["late"].items():
-            self._late[source][fragment, bucket] = count
-        for source, count in values.get("ignored", {}).items():
-            self._ignored[source][fragment, bucket] = count
-        for operator, figures in values["work"].items():
-            self._work[operator] = [a + b for a, b in zip(self._work[operator], figures, strict=True)]
-        for operator, figures in values["read_work"].items():
-            self._work[operator] = max(self._work[operator], figures)
-        for name, figures in values["held"].items():
-            self._held[name][values["place"]] = figures
-        self.unended |= values.get("unended", {})
-        if values.get("first") is not None:
-            self.first = min(values["first"] if self.first is None else self.first, values["first"])
-        if values["newest"] is not None:
-            self._newest = max(self._newest or values["newest"], values["newest"])
-        if values["closed"] > BEGINNING:
-            self._closed[values["place"]] = values["closed"]
+        for operator, passed in report.shed.items():
+            self._shed[operator] = max(self._shed.get(operator, passed), passed)
+        for operator, pairs in report.pairs.items():
+            self._pairs[operator][report.place] = pairs
+        at = report.fragment, report.bucket
+        for source, count in report.late.items():
+            self._late[source][at] = count
+        for source, count in report.ignored.items():
+            self._ignored[source][at] = count
+        for operator, done in report.work.items():
+            self._work[operator] = [a + b for a, b in zip(self._work[operator], done, strict=True)]
+        for operator, read in report.read_work.items():
+            self._work[operator] = max(self._work[operator], read)
+        for operator, *figures in report.steps:
+            add_step(self._steps, operator, StepFigures(*figures))
+        for operator, *figures in report.read_steps:
+            step = StepFigures(*figures)
+            known = self._read_steps.get((operator, step.name), step)
+            self._read_steps[operator, step.name] = max(known, step, key=lambda each: each.rows_in)
+        for name, held in report.held.items():
+            self._held[name][report.place] = held
+        self.unended |= report.unended
+        if report.first is not None:
+            self.first = min(report.first if self.first is None else self.first, report.first)
+        if report.newest is not None:
+            self._newest = max(self._newest or report.newest, report.newest)
+        if report.closed > BEGINNING:
+            self._closed[report.place] = report.closed
 
     def _closed_before(self) -> int | None:
         return min(self._closed.values(), default=None)
@@ -180,8 +189,11 @@ class Counters:
     def figures(self) -> list[Figures]:
         """Return what is known of sources, operators, synopses and stores of the network as it is."""
         with self._lock:
-            known = () if self._plan is None else Statistics(self._plan).snapshot().figures
-            return [self._filled(each) for each in known]
+            if self._plan is None:
+                return []
+            statistics = Statistics(self._plan)
+            statistics.steps = self._steps | self._read_steps
+            return [self._filled(each) for each in statistics.snapshot().figures]
 
     def _late_rows(self, source: str) -> int:
         """Return how many rows of a source were late: where it was read, and in the buckets of a fragment together."""
@@ -217,7 +229,7 @@ class Counters:
         return replace(figures, elements_now=held[0], bytes_now=held[1]) if held else figures
 
 
-def _of_fragment(counts: Mapping[tuple[str, str], int]) -> int:
+def _of_fragment(counts: Mapping[tuple[str, int], int]) -> int:
     """Return how many there are in all buckets of the fragment that has most."""
     by_fragment: dict[str, int] = defaultdict(int)
     for (fragment, _), count in counts.items():

@@ -37,7 +37,7 @@ def fragment_plan(layout: NetworkLayout, fragment: str) -> Plan:
     return Plan.model_construct(
         version=plan.version,
         queries=tuple(each.query for each in operators.values() if isinstance(each, op.Output)),
-        operators=tuple(operators.values()),  # type: ignore[arg-type]
+        operators=tuple(operators.values()),
         queues=tuple(queues_between(operators)),
         synopses=tuple(s for s in plan.synopses if s.id in stubs),
         stores=tuple(s for s in stores if s.stubs),

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cql.intervals import TimeDomain
 from runtime.columns.batch import BEGINNING, Ints, Mask
+from runtime.connectors.intake import RowLayout
 
 
 class PlaceSpan(NamedTuple):
@@ -92,3 +94,8 @@ def overtaken(spans: Iterable[PlaceSpan], delay: int, newest: int | None) -> dic
         is_any = is_any or (newest is not None and span.first < newest - delay)
         newest = span.last if newest is None else max(newest, span.last)
     return {place: latest for place, latest in before.items() if latest is not None} if is_any else {}
+
+
+def goes_by_order(layout: RowLayout) -> bool:
+    """Tell whether it depends on the rows before it whether a row of a table is good."""
+    return layout.ahead is not None and layout.time is TimeDomain.INTEGER

@@ -78,7 +78,7 @@ def combinations(layout: NetworkLayout, edge: Edge) -> tuple[Combination, ...]:
 def _readers(layout: NetworkLayout, edge: Edge) -> Iterator[Reader | None]:
     """Yield the aggregates that read an edge, each through a window of time; None stands for anybody else."""
     for window in _reading(layout, edge.to, edge.key):
-        spec = window.window if isinstance(window, op.SeqWindow) else None
+        spec = window.window_spec
         for reader in _reading(layout, edge.to, window.id):
             is_one = isinstance(spec, RangeSpec) and isinstance(reader, op.Aggregate) and _is_combinable(reader)
             yield Reader(spec, reader) if is_one else None  # type: ignore[arg-type]
@@ -174,15 +174,6 @@ def unpack_combined(blob: bytes, combination: Combination) -> CombinedRows:
         number, _, own = name.partition("/")
         calls[int(number)][own] = column
     return CombinedRows(batch.start, tuple(columns[len(names) :]), np.asarray(rows).astype(np.int64), calls)
-
-
-def complete_after(counted: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how far edges are complete after a micro-batch, from what the workers of all places have counted in it."""
-    found: dict[str, int] = {}
-    for values in counted:
-        for edge, until in values["complete"].items():
-            found[edge] = max(found.get(edge, until), until)
-    return found
 
 
 def combiners(layout: NetworkLayout, edges: Iterable[Edge], functions: Mapping[str, Any]) -> dict[Edge, list[Combiner]]:

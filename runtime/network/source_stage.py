@@ -19,19 +19,17 @@ import numpy as np
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints
 from runtime.columns.row_codes import changes, is_sorted
-from runtime.expressions import compile_predicate
+from runtime.engine.statistics import listed
 from runtime.network.layout import Edge, NetworkLayout, Router
 from runtime.network.messages import BETWEEN_PROCESSES, COMBINED, ROWS, TIME, Piece, Wire
 from runtime.network.partial_aggregates import combiners
-from runtime.operators.base import evaluate_all
+from runtime.operators.registry import Step, make_step
 from runtime.operators.shedding import rows_passed
 from runtime.time.clock import clock_of
 from runtime.time.unended_windows import Unended
 from runtime.user_errors import UserFunctionFailed
 from shedding.insert_drops import schedules_of
 from shedding.schedule import Schedule
-
-Step = Callable[[ChangeBatch], ChangeBatch]
 
 
 class FeedReader:
@@ -52,16 +50,18 @@ class FeedReader:
         self._combiners = combiners(layout, self._edges, functions)
         self._complete: Mapping[str, int] = {}
         """How far edges were complete before what is being read, as far as that is known."""
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, Callable[[ChangeBatch], ChangeBatch]] = {}
+        self._counting: dict[str, Step] = {}
         self._schedules = schedules_of(layout.plan)
         self._shed: dict[str, list[int]] = {}
         """How many rows drop operators have taken and passed, of what is being read."""
         self._work: dict[str, list[float]] = {}
         """What operators have done with it: batches, rows taken and put out, seconds."""
         for operator in layout.plan.operators:
-            if operator.placement == "source" and isinstance(operator, op.Select | op.Project):
-                self._steps[operator.id] = step(operator, functions)
-            elif isinstance(operator, op.WindowDrop | op.RandomDrop):
+            if operator.placement == "source" and operator.is_row_by_row:
+                self._counting[operator.id] = step = make_step(operator, functions)
+                self._steps[operator.id] = step.passed
+            elif isinstance(operator, op.SourceDrop):
                 self._steps[operator.id] = partial(self._drop, operator)
 
     def follow(self, schedules: Mapping[str, Mapping[str, Any]]) -> None:
@@ -78,7 +78,7 @@ class FeedReader:
         """How much earlier than the latest row before it a row of the source may be."""
         return self._layout.delays.get(self._sources[0], 0)
 
-    def _drop(self, operator: op.WindowDrop | op.RandomDrop, batch: ChangeBatch) -> ChangeBatch:
+    def _drop(self, operator: op.SourceDrop, batch: ChangeBatch) -> ChangeBatch:
         passed = rows_passed(operator, self._schedules, batch)
         self._shed[operator.id] = [len(batch), len(passed)]
         return passed
@@ -86,17 +86,23 @@ class FeedReader:
     def pack(self, columns: Columns, instants: Ints, signs: Ints | None, place: str) -> Iterator[Piece]:
         """Yield the rows of one read as pieces for all places that need some of them."""
         read = ChangeBatch(columns, instants, None, signs, 0)
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack(dict.fromkeys(self._sources, read), place)
 
     def pack_made(self, made: Mapping[str, ChangeBatch], place: str) -> Iterator[Piece]:
         """Yield rows as pieces, given what the operators make of them, all but those that go by instants alone."""
-        self._shed, self._work = {}, {}
+        self._begin()
         return self._pack({producer: self._without_lost(producer, rows) for producer, rows in made.items()}, place)
+
+    def _begin(self) -> None:
+        """Count what is done with what is read next."""
+        self._shed, self._work = {}, {}
+        for each in self._counting.values():
+            each.count_anew()
 
     def _without_lost(self, producer: str, rows: ChangeBatch) -> ChangeBatch:
         for operator in self._layout.plan.below(self._layout.plan.by_id[producer]):
-            if isinstance(operator, op.WindowDrop):
+            if isinstance(operator, op.SourceDrop) and operator.goes_by_instants:
                 rows = self._drop(operator, rows)
         return rows
 
@@ -140,6 +146,9 @@ class FeedReader:
             values["shed"] = self._shed
         if self._work:
             values["work"] = self._work
+        steps = {(name, step.name): step for name, each in self._counting.items() for step in each.figures()}
+        if any(step.rows_in for step in steps.values()):
+            values["steps"] = listed(steps)
         if len(instants):
             values |= {"first": int(instants.min()), "last": int(instants.max())}
             values["unended"] = self._slides.counted(instants)
@@ -169,12 +178,3 @@ def distinct(instants: Ints) -> Ints:
     """Return the different instants, sorted."""
     ordered = instants if is_sorted(instants) else np.sort(instants)
     return ordered[changes(ordered)]
-
-
-def step(operator: op.Select | op.Project, functions: Mapping[str, Any]) -> Step:
-    """Return what an operator without state does with rows."""
-    if isinstance(operator, op.Select):
-        holds = compile_predicate(operator.predicates, functions)
-        return lambda batch: batch.filter(holds(batch.columns, len(batch)))
-    items = evaluate_all(operator.items, functions)
-    return lambda batch: batch.with_columns(items(batch.columns, len(batch)))

@@ -15,7 +15,7 @@ What else is to be known comes as control messages, which name tables:
 | `ended` | tables that have come to their end |
 | `resumed` | tables that had, and go on after all; instants that were closed stay closed |
 | `static` | the version of a static relation's contents that holds from now on |
-| `schedules` | what is lost: units of time, by the ids of schedules; looks of joins; the memory that joins may use |
+| `schedules` | what is lost: units of time, by the ids of schedules; comparisons of joins; the memory joins may use |
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import pyarrow as pa
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, concat, empty_batch
 from runtime.columns.row_codes import is_sorted, order_by
 from runtime.engine.executor import Executor
+from runtime.engine.statistics import Steps, add_step, listed
 from runtime.network.fragment_plan import fragment_plan
 from runtime.network.lateness import PlaceSpan, overtaken
 from runtime.network.layout import Edge, NetworkLayout, Router, types_of
@@ -56,8 +57,8 @@ from runtime.network.messages import (
 from runtime.network.overflow import Overflow
 from runtime.network.partial_aggregates import combinations, unpack_combined
 from runtime.network.source_stage import FeedReader
-from runtime.operators.memory_limited_joins import demands_of, pairs_of
-from runtime.operators.selective_joins import counted_by
+from runtime.operators.base import StepFigures
+from runtime.operators.joins import counted_by, demands_of, pairs_of
 from runtime.state.future_changes import Agenda
 from runtime.time.clock import SourceClock, SourceTime, clock_of
 from runtime.time.window_lifetimes import range_lifetime
@@ -137,6 +138,8 @@ class Worker:
         """The places of each ordered feed that the micro-batch has, and the latest instants before them if one of them
         was read with rows that are late."""
         self._work_before: dict[str, list[float]] = {}
+        self._steps_before: Steps = {}
+        self.read_steps: dict[tuple[str, str], StepFigures] = {}
         self._sources_of: dict[str, list[str]] = defaultdict(list)
         self._fed_by: dict[str, list[str]] = defaultdict(list)
         for each in layout.plan.sources:
@@ -201,6 +204,8 @@ class Worker:
                 self.shed[operator] = [a + b for a, b in zip(self.shed[operator], counts, strict=True)]
             for operator, figures in values.get("work", {}).items():
                 self.read_work[operator] = [a + b for a, b in zip(self.read_work[operator], figures, strict=True)]
+            for operator, *figures in values.get("steps", ()):
+                add_step(self.read_steps, operator, StepFigures(*figures))
         for name, source in self.clock.sources.items():
             if source.last is not None and not source.has_ended:
                 source.until = max(source.until, source.last - self.layout.delays.get(name, 0))
@@ -232,6 +237,7 @@ class Worker:
         self.read_late[name] += values["late"]
         if "first" not in values:
             return
+        source.is_resumed = False
         if source.is_idle:
             source.until, source.is_idle = max(source.until, self.clock.passed(name)), False
         source.first = values["first"] if source.first is None else min(source.first, values["first"])
@@ -244,6 +250,7 @@ class Worker:
         """Take in a control message."""
         for table, instant in message.get("heartbeats", {}).items():
             for source in self._times(table):
+                source.is_resumed &= instant <= source.until
                 source.until = max(source.until, instant)
         for table in message.get("idle", ()):
             for source in self._times(table):
@@ -260,7 +267,7 @@ class Worker:
         passed = {name: self.clock.passed(name) for name in names if self.clock.sources[name].has_ended}
         for name, instant in passed.items():
             source = self.clock.sources[name]
-            source.until, source.has_ended = max(source.until, instant), False
+            source.until, source.has_ended, source.is_resumed = max(source.until, instant), False, True
 
     def _times(self, table: str) -> list[SourceTime]:
         """Return what is known of a table; nothing if it is not read any more."""
@@ -424,6 +431,8 @@ class Worker:
             "ignored": self._ignored(),
             "complete": {key: self.heartbeats[key] for key in self._combined},
             "work": self._work_done(),
+            "steps": self._steps_done(),
+            "read_steps": listed(self.read_steps),
             "read_work": dict(self.read_work),
             "held": self._state_held(),
             "until": self.executor.complete_until(),
@@ -456,6 +465,13 @@ class Worker:
             for name, figures in now.items()
         }
         return {name: figures for name, figures in done.items() if figures[0]}
+
+    def _steps_done(self) -> list[list[Any]]:
+        """Return what each step of operators' work did since the last time: operator, and its figures."""
+        now = self.executor.steps_taken()
+        before, self._steps_before = self._steps_before, now
+        done = {key: step.with_others(before[key], -1) if key in before else step for key, step in now.items()}
+        return listed({key: step for key, step in done.items() if step.rows_in})
 
     def _state_held(self) -> dict[str, list[int]]:
         """Return the elements and bytes that operators, synopses and stores hold."""

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from runtime.engine.checkpoint import CheckpointDelta, is_owned, restore, save_delta
+from runtime.engine.statistics import add_step, listed
 from runtime.network.worker import Worker
+from runtime.operators.base import StepFigures
 
 _WAITING = "waiting/"
 
@@ -31,6 +33,7 @@ def save_worker(worker: Worker) -> CheckpointDelta:
         "read_late": dict(worker.read_late),
         "shed": dict(worker.shed),
         "read_work": dict(worker.read_work),
+        "read_steps": listed(worker.read_steps),
         "taken": {edge: agenda.taken_until for edge, agenda in worker.waiting.items()},
     }
     return CheckpointDelta(put, frozenset(drop), {**executor.meta, "worker": position})
@@ -52,6 +55,8 @@ def load_worker(worker: Worker, chunks: Mapping[str, pa.RecordBatch], meta: Mapp
         counted |= position[known]
     worker.shed |= position["shed"]
     worker.read_work |= position["read_work"]
+    for operator, *figures in position["read_steps"]:
+        add_step(worker.read_steps, operator, StepFigures(*figures))
     for edge, agenda in worker.waiting.items():
         prefix = f"{_WAITING}{edge}/"
         kept = {name.removeprefix(prefix): chunk for name, chunk in chunks.items() if name.startswith(prefix)}

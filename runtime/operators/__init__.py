@@ -1,55 +1,13 @@
-"""The operators of a plan at work: what is made for each kind of operator."""
+"""The operators of a plan at work: each module here registers what it implements of `planner/operators/`."""
 
-from __future__ import annotations
+from importlib import import_module
+from pkgutil import iter_modules
 
-from collections.abc import Callable
-from typing import Any
+from runtime.operators.base import Context as Context
+from runtime.operators.base import Operator as Operator
+from runtime.operators.registry import make_operator as make_operator
+from runtime.operators.registry import make_step as make_step
+from runtime.operators.registry import piece_of_state as piece_of_state
 
-from planner import operators as op
-from runtime.operators.aggregate import Aggregate
-from runtime.operators.base import Context, Operator
-from runtime.operators.counted import DuplicateEliminate, Except, Intersect
-from runtime.operators.joins import HalfJoin, MJoin, StreamJoin, join_operator
-from runtime.operators.ledger import Ledger
-from runtime.operators.memory_limited_joins import EvictingJoin
-from runtime.operators.selective_joins import DualJoin, SelectiveJoin
-from runtime.operators.shedding import DropRows, Hold, KeepWindows
-from runtime.operators.stateless import Project, Select, Union
-from runtime.operators.streams import DStream, IStream, Output, RStream
-from runtime.operators.top_n import TopN
-from runtime.operators.windows import window_operator
-
-MAKERS: dict[type[op.Operator], Callable[[Any, Context], Operator]] = {
-    op.Ledger: Ledger,
-    op.Select: Select,
-    op.Project: Project,
-    op.SeqWindow: window_operator,
-    op.BinaryJoin: join_operator,
-    op.SelectiveJoin: SelectiveJoin,
-    op.DualJoin: DualJoin,
-    op.EvictingJoin: EvictingJoin,
-    op.SemiJoin: HalfJoin,
-    op.AntiJoin: HalfJoin,
-    op.MJoin: MJoin,
-    op.StreamJoin: StreamJoin,
-    op.Union: Union,
-    op.Except: Except,
-    op.Intersect: Intersect,
-    op.DuplicateEliminate: DuplicateEliminate,
-    op.Aggregate: Aggregate,
-    op.TopN: TopN,
-    op.IStream: IStream,
-    op.DStream: DStream,
-    op.RStream: RStream,
-    op.WindowDrop: DropRows,
-    op.RandomDrop: DropRows,
-    op.KeepWindows: KeepWindows,
-    op.Hold: Hold,
-    op.Output: Output,
-}
-"""All but sources, which do nothing but pass on what is pushed into them."""
-
-
-def make_operator(node: op.Operator, context: Context) -> Operator:
-    """Return an operator of a plan, ready to work."""
-    return MAKERS[type(node)](node, context)
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from cql.bound import AggregateCall, EmptyRow
+from cql.bound.text import aggregate_text, expression_text
 from planner import operators as op
 from runtime.aggregates.calls import CallRows, CompiledCall
-from runtime.aggregates.extremes import ExtremeCall, extreme_call
+from runtime.aggregates.extremes import EXTREMES, ExtremeCall, extreme_call
 from runtime.aggregates.user import UserGroups, user_call
 from runtime.columns.batch import (
     BEGINNING,
@@ -33,10 +34,12 @@ from runtime.columns.batch import (
 )
 from runtime.columns.row_codes import changes, equal_rows, valid_rows
 from runtime.exact_sums.lanes import LINEAR, LinearCall, linear_call
-from runtime.operators.base import ChunkSets, Context, Operator, evaluate_all
+from runtime.operators.base import Context, Operator, evaluate_all
 from runtime.operators.counted import FIRST, CountedRows, once
+from runtime.operators.registry import implements
+from runtime.operators.state_words import Decode, InputColumns, StatePiece, codes, counted_piece, words_of
 from runtime.state.cells import Cells
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Lanes, Sums, TimedGroups
 
@@ -102,6 +105,41 @@ class _Looking(CompiledCall):
         return self.values.apply(part.slots, part.arguments, part.start, end, weight, cells)
 
 
+def _piece(node: op.Aggregate, inputs: InputColumns, piece: str) -> StatePiece:
+    """Return what a piece of the state of an aggregate is: the groups, or what one of its calls keeps of them."""
+    calls = [aggregate_text(call, inputs.names[0]) for call in node.calls]
+
+    def lane_name(lane: str) -> str:
+        number, _, of_call = lane.partition(".")
+        return f"{calls[int(number)]} {of_call}" if of_call else lane
+
+    if piece == "groups":
+        return StatePiece("groups", tuple(op.output_names(node)), len(node.keys), lane_name)
+    if piece == "agenda":
+        return StatePiece(words_of(piece), (), 0, lane_name, "groups")
+    number, _, rest = piece.partition("/")
+    what = f"values of {calls[int(number)]}"
+    return _values_piece(node, node.calls[int(number)], what, inputs.names[0], piece, bool(rest))
+
+
+def _values_piece(
+    node: op.Aggregate, call: AggregateCall, what: str, names: Sequence[str], piece: str, is_part: bool
+) -> StatePiece:
+    """Return what the values are that a call remembers."""
+    arguments = [expression_text(each, names) for each in call.arguments]
+    if call.function in EXTREMES or call.user_defined:
+        decode = None if call.user_defined else _arguments_of(call)
+        return StatePiece(f"{what} to come" if is_part else what, tuple(arguments), 0, str, "groups", decode)
+    counted = counted_piece(piece, arguments)
+    keys = len(node.keys) + len(arguments)
+    return replace(counted, what=f"{what}, {counted.what}", keys=keys, groups=counted.groups or "groups")
+
+
+def _arguments_of(call: AggregateCall) -> Decode:
+    return lambda columns: extreme_call(call).arguments(codes(columns))
+
+
+@implements(op.Aggregate, state=_piece)
 class Aggregate(Operator):
     """Groups and their rows."""
 

@@ -9,7 +9,7 @@ what was put in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -18,14 +18,11 @@ from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
 from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.expressions import compile_projection
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Stub
 from shedding.join_deciders import Cutoff, Selections
 from shedding.schedule import Schedule
-
-ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
-"""Chunks by name, by the name of the piece of state that they belong to."""
 
 
 class Clock(Protocol):
@@ -52,7 +49,7 @@ class Context:
     `types` are the columns that each operator of the plan puts out, `stubs` the synopses on stores, by id;
     `final_ends` names the operators that never take back a row before the end that it came with, `netted` those whose
     rows never both enter and leave at one instant. `schedules` say which units of time are lost, by their ids,
-    `choices` what joins with too little time look at, `budgets` how many bytes those with too little memory may use.
+    `choices` what joins with too little time compare, `budgets` how many bytes those with too little memory may use.
     `on_bad_row` says what becomes of removals of rows that are not there. `block_rows` is how many rows are put out at
     a time, unless that many share an instant of a stream.
     """
@@ -68,6 +65,29 @@ class Context:
     budgets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     on_bad_row: Literal["fail", "skip"] = "fail"
     block_rows: int = BLOCK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What a step of an operator's work has done: a predicate of a filter, or a probe of a join.
+
+    `what` says more than its name. Of joins it is known how many candidates were compared.
+    """
+
+    name: str
+    kind: str
+    what: str
+    rows_in: int
+    rows_out: int
+    seconds: float
+    candidates: int | None = None
+
+    def with_others(self, other: StepFigures, sign: int = 1) -> StepFigures:
+        """Return the sum of two figures of one step, or their difference."""
+        candidates = None if self.candidates is None else self.candidates + sign * (other.candidates or 0)
+        rows_in, rows_out = self.rows_in + sign * other.rows_in, self.rows_out + sign * other.rows_out
+        seconds = self.seconds + sign * other.seconds
+        return replace(self, rows_in=rows_in, rows_out=rows_out, seconds=seconds, candidates=candidates)
 
 
 class Operator:
@@ -128,6 +148,10 @@ class Operator:
     def _cut(self, until: int) -> int:
         """Return an instant, up to a given one, before which there is no more to happen than is done in one go."""
         return min((each.cut(until, self.context.block_rows) for each in self.agendas), default=until)
+
+    def figures(self) -> Sequence[StepFigures]:
+        """Return what the steps of its work have done so far, if it has several."""
+        return ()
 
     def settle(self) -> None:
         """Do what is to be done once for each micro-batch, when everything that came with it has been processed."""

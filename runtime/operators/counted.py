@@ -22,8 +22,10 @@ import pyarrow as pa
 from planner import operators as op
 from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns, empty_batch
 from runtime.columns.row_codes import changes
-from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.state.chunks import Delta
+from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
+from runtime.operators.state_words import InputColumns, StatePiece, counted_piece
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.group_sums import Sums, TimedGroups
 
@@ -154,18 +156,29 @@ class _CountedOperator(Operator):
         self._counted.load(chunks, self.until)
 
 
+def _piece(node: op.DuplicateEliminate, inputs: InputColumns, piece: str) -> StatePiece:
+    return counted_piece(piece, op.output_names(node))
+
+
+def _piece_of_two(node: op.Operator, inputs: InputColumns, piece: str) -> StatePiece:
+    return counted_piece(piece, op.output_names(node), {"first": "left", "second": "right"})
+
+
+@implements(op.DuplicateEliminate, state=_piece)
 class DuplicateEliminate(_CountedOperator):
     """Every row once."""
 
     occurs = staticmethod(once)
 
 
+@implements(op.Except, state=_piece_of_two)
 class Except(_CountedOperator):
     """The rows of the left input that are left over."""
 
     occurs = staticmethod(surplus)
 
 
+@implements(op.Intersect, state=_piece_of_two)
 class Intersect(_CountedOperator):
     """The rows that both inputs have."""
 

@@ -14,9 +14,10 @@ from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Ints, Mask, empty_batch, take
 from runtime.columns.row_codes import changes, distinct_rows, order_by
 from runtime.columns.texts import known_instants
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
 from runtime.operators.streams import ChangeLog
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.group_table import SlotTable
 from runtime.user_errors import RemovalFailed
 
@@ -26,6 +27,7 @@ _FEWEST = 1024
 _ROWS = "rows"
 
 
+@implements(op.Ledger)
 class Ledger(Operator):
     """Keeps how often each row is there; `ignored` counts the removals that were left out."""
 

@@ -15,15 +15,14 @@ from planner import operators as op
 from runtime.columns.batch import BEGINNING, FOREVER, ChangeBatch, Columns, Ints, Mask, empty_batch
 from runtime.columns.net_changes import netted_changes
 from runtime.columns.row_codes import row_codes
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
 from runtime.operators.streams import ChangeLog
-from runtime.state.chunks import Chunks, Delta
+from runtime.state.chunks import Chunks, ChunkSets, Delta
 from shedding.schedule import Schedule
 
 
-def rows_passed(
-    node: op.WindowDrop | op.RandomDrop, schedules: Mapping[str, Schedule], batch: ChangeBatch
-) -> ChangeBatch:
+def rows_passed(node: op.SourceDrop, schedules: Mapping[str, Schedule], batch: ChangeBatch) -> ChangeBatch:
     """Return the rows of a source that a drop operator passes.
 
     They may come in any order if the schedule is one that others decide about.
@@ -31,16 +30,16 @@ def rows_passed(
     if not len(batch):
         return batch
     schedule = schedules[node.units.schedule]
-    if isinstance(node, op.RandomDrop):
+    if not node.goes_by_instants:
         return batch.filter(_chosen(node.units, schedule, batch.columns, batch.start))
     length = node.units.length
     if schedule.is_idle:
-        schedule.decide_until(-(-(int(batch.start[-1]) + node.size) // length), -(-int(batch.start[0]) // length))
+        schedule.decide_until(-(-(int(batch.start[-1]) + node.reach) // length), -(-int(batch.start[0]) // length))
         return batch
     lowest, highest = int(batch.start.min()), int(batch.start.max())
-    if not schedule.loses_any(-(-lowest // length), -(-(highest + node.size) // length) - 1):
+    if not schedule.loses_any(-(-lowest // length), -(-(highest + node.reach) // length) - 1):
         return batch
-    return batch.filter(~schedule.all_lost(-(-batch.start // length), -(-(batch.start + node.size) // length) - 1))
+    return batch.filter(~schedule.all_lost(-(-batch.start // length), -(-(batch.start + node.reach) // length) - 1))
 
 
 def _chosen(units: op.Units, schedule: Schedule, columns: Columns, instants: Ints) -> Mask:
@@ -53,15 +52,17 @@ def _chosen(units: op.Units, schedule: Schedule, columns: Columns, instants: Int
     return (codes >> np.uint64(11)).astype(np.float64) / 2.0**53 >= fractions
 
 
+@implements(op.WindowDrop, op.RandomDrop)
 class DropRows(Operator):
     """Passes the rows that a kept unit needs, or a share of all rows."""
 
-    node: op.WindowDrop | op.RandomDrop
+    node: op.SourceDrop
 
     def apply(self, port: int, batch: ChangeBatch) -> ChangeBatch:
         return rows_passed(self.node, self.context.schedules, batch)
 
 
+@implements(op.KeepWindows)
 class KeepWindows(Operator):
     """Passes the elements at instants of kept units."""
 
@@ -77,6 +78,7 @@ class KeepWindows(Operator):
         return batch.filter(schedule.kept(unit_of(batch.start, self.node)))
 
 
+@implements(op.Hold)
 class Hold(Operator):
     """Lets a relation change at the instants of kept units only.
 
@@ -146,6 +148,6 @@ class Hold(Operator):
         self._changes.load(chunks, settled[-1] if settled else BEGINNING)
 
 
-def unit_of(instants: Ints, node: op.KeepWindows | op.Hold) -> Ints:
+def unit_of(instants: Ints, node: op.KeptUnits) -> Ints:
     """Return the units that instants belong to: what happens at a multiple of the grain lasts until the next one."""
     return -(-(instants // node.grain * node.grain) // node.units.length)

@@ -22,10 +22,11 @@ from runtime.columns.row_codes import (
     order_by,
     repeated,
 )
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
 from runtime.operators.joins import as_elements
+from runtime.operators.registry import implements
 from runtime.operators.rstream_ticks import Ticks
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
 from runtime.state.store import Stub
 
@@ -129,18 +130,21 @@ class _ToStream(Operator):
         self._changes.load(chunks, self.until)
 
 
+@implements(op.IStream)
 class IStream(_ToStream):
     """The rows that enter a relation."""
 
     sign = 1
 
 
+@implements(op.DStream)
 class DStream(_ToStream):
     """The rows that leave a relation."""
 
     sign = -1
 
 
+@implements(op.RStream)
 class RStream(Operator):
     """The whole relation, at the instants of a clock."""
 
@@ -206,6 +210,7 @@ def netted_lifetimes(columns: Columns, start: Ints, end: Ints, weight: Ints) -> 
     return first[owner[there]], instant[there], instant[there + 1], level[there]
 
 
+@implements(op.Output)
 class Output(Operator):
     """The result of a query: the elements of a stream, or the changes of a relation, netted and in the order of time.
 

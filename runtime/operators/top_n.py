@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch
-from runtime.operators.base import ChunkSets, Context, Operator
+from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
+from runtime.operators.state_words import InputColumns, StatePiece, codes, words_of
 from runtime.operators.top_n_state import Firsts
-from runtime.state.chunks import Delta
+from runtime.state.chunks import ChunkSets, Delta
 
 
+def _piece(node: op.TopN, inputs: InputColumns, piece: str) -> StatePiece:
+    """Return what the rows are that are kept in the order of their codes."""
+    firsts = Firsts(node.partition, node.keys, node.limit, node.numbered, inputs.types[0])
+    return StatePiece(words_of(piece), tuple(inputs.names[0]), decode=lambda columns: firsts.columns(codes(columns)))
+
+
+@implements(op.TopN, state=_piece)
 class TopN(Operator):
     """Keeps the rows in order and says which are the first."""
 

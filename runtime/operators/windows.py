@@ -14,8 +14,10 @@ from cql import bound
 from planner import operators as op
 from runtime.columns.batch import FOREVER, ChangeBatch, Columns, Ints, concat_columns
 from runtime.columns.row_codes import changes, order_by, row_order
-from runtime.operators.base import ChunkSets, Context, Operator
-from runtime.state.chunks import Delta
+from runtime.operators.base import Context, Operator
+from runtime.operators.registry import implements
+from runtime.operators.state_words import InputColumns, StatePiece, words_of
+from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.group_table import SlotTable
 from runtime.state.store import Store, Stub
 from runtime.time.window_lifetimes import later, range_lifetime
@@ -24,6 +26,14 @@ _FEWEST_ROWS = 4096
 _FEWEST_KEYS = 1024
 
 
+def _piece(node: op.SeqWindow, inputs: InputColumns, piece: str) -> StatePiece:
+    """Return what a piece of the state of a window is: rows, or the keys of their partitions."""
+    own = op.output_names(node)
+    columns = node.window.columns if isinstance(node.window, bound.PartitionRowsSpec) else ()
+    return StatePiece(words_of(piece), tuple(own[at] for at in columns) if piece == "keys" else tuple(own))
+
+
+@implements(op.SeqWindow, state=_piece)
 def window_operator(node: op.SeqWindow, context: Context) -> Operator:
     """Return the operator for a window's kind."""
     match node.window:

@@ -91,7 +91,7 @@ def losses_of(
     for query in queries:
         units = units_of_query(plan, query.name)
         below = list(plan.below(plan.output(query.name)))
-        drops = [passing(each.id) for each in below if isinstance(each, op.WindowDrop | op.RandomDrop)]
+        drops = [passing(each.id) for each in below if isinstance(each, op.SourceDrop)]
         joined = next((pairs[each.id] for each in below if each.id in pairs), None)
         chosen = choices_of_query(plan, query.name)
         if joined is not None:
@@ -114,7 +114,7 @@ def _lost_units(
     why: Callable[[str], str],
 ) -> Loss:
     """Return what a query has lost that loses units of time."""
-    top = next((operator for operator in below if isinstance(operator, op.KeepWindows | op.Hold)), None)
+    top = next((operator for operator in below if isinstance(operator, op.KeptUnits)), None)
     stretches = _stretches(schedule, top, span) if top and span is not None else ()
     lost = [_units(stretch, units.length) for stretch in stretches if not stretch.is_kept]
     return Loss(
@@ -154,7 +154,7 @@ def _left_out(
     """
     level, deciders = service_level(query.options, query.settings), [choices.deciders[name] for name in joins]
     recalls = [recall for each in deciders if (recall := each.recall()) is not None]
-    of_rows = any(isinstance(choices.joins[name], op.DualJoin) for name in joins)
+    of_rows = any(choices.joins[name].counts_rows for name in joins)
     kept = min((passed / taken for taken, passed in drops if taken and of_rows), default=1.0)
     fraction = max(each.fraction for each in deciders)
     cause = next((why(name) for name, each in zip(joins, deciders, strict=True) if each.fraction > 0), "")
@@ -163,7 +163,7 @@ def _left_out(
     return Loss(query.name, level, joins[0], fraction, fraction, True, 0, 0, 0, rows, (), cause, recall)
 
 
-def _stretches(schedule: Schedule, top: op.KeepWindows | op.Hold, span: tuple[int, int]) -> tuple[Stretch, ...]:
+def _stretches(schedule: Schedule, top: op.KeptUnits, span: tuple[int, int]) -> tuple[Stretch, ...]:
     """Return the kept and lost stretches of all units that have begun."""
     length, grain = schedule.length, top.grain
     first, last = (-(-(instant // grain * grain) // length) for instant in span)
@@ -216,3 +216,10 @@ def _figures(loss: Loss) -> tuple[str, ...]:
     wanted = f"{loss.wanted:.3g}" + ("" if loss.is_feasible else " (more than the gap allows)")
     counted = (loss.units, loss.lost_units, loss.longest_gap, loss.rows_dropped)
     return (*map(str, counted), f"{loss.fraction:.3g}", wanted, loss.schedule, "", loss.why)
+
+
+def losses_text(table: str, late: int, skipped: int) -> list[str]:
+    """Return a line that says how many rows of a table were left out, and why; none if there were none."""
+    reasons = [f"{late} {'row' if late == 1 else 'rows'} came too late"] if late else []
+    reasons += [f"{skipped} {'row was' if skipped == 1 else 'rows were'} bad"] if skipped else []
+    return [f"{table}: left out: {', '.join(reasons)}"] if reasons else []

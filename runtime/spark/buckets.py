@@ -18,10 +18,10 @@ from runtime.network.layout import level_of
 from runtime.network.messages import CONTROL, RESULTS, Piece, bytes_batch, pack_values
 from runtime.network.worker import Worker
 from runtime.network.worker_state import load_worker
+from runtime.spark.labelled_task import LabelledTask
 from runtime.spark.sources import carrying
 from runtime.spark.sticky_workers import Name, WorkerResult, home
-from runtime.spark.task import Task
-from runtime.spark.task_properties import schedules_now
+from runtime.spark.task_properties import directives_now
 from runtime.user_errors import MemoryExceeded, RemovalFailed, UserFunctionFailed, explained, too_much_memory
 
 
@@ -53,7 +53,9 @@ class BucketState:
         self.kept_position.update((json.dumps(done.position),))
 
 
-def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def processed(
+    task: LabelledTask, stage: int, state: BucketState, rows: Iterator[pd.DataFrame]
+) -> Iterator[pd.DataFrame]:
     """Yield what a bucket makes of its pieces, at its stage; before that they are passed on."""
     frames = list(rows)
     fragment, bucket = str(frames[0]["fragment"].iloc[0]), int(frames[0]["bucket"].iloc[0])
@@ -61,8 +63,8 @@ def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.Data
         yield from frames
         return
     pieces = [Piece(*each) for frame in frames for each in frame[list(Piece._fields)].itertuples(index=False)]
-    schedules = schedules_now()
-    if schedules is not None:
+    schedules = directives_now().schedules
+    if schedules:
         pieces.append(Piece(fragment, bucket, CONTROL, "", "", 0, pack_values({"schedules": schedules})))
     done = _done(task, (task.network, fragment, bucket), state, pieces)
     state.save(done)
@@ -71,7 +73,7 @@ def processed(task: Task, stage: int, state: BucketState, rows: Iterator[pd.Data
     yield made
 
 
-def _done(task: Task, name: Name, state: BucketState, pieces: list[Piece]) -> WorkerResult:
+def _done(task: LabelledTask, name: Name, state: BucketState, pieces: list[Piece]) -> WorkerResult:
     position = state.position()
     done = None if position is None else home().run_anywhere(name, position, pieces)
     if done is not None:

@@ -21,7 +21,7 @@ LOADED = (
     "pyspark.worker",
     "runtime.connectors",
     "runtime.spark.buckets",
-    "runtime.spark.inbox",
+    "runtime.spark.inbox_frame",
     "runtime.spark.processor",
     "runtime.spark.reading",
 )

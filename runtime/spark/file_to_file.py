@@ -16,19 +16,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cql.source import NO_SPAN
-from planner import operators as op
 from planner.plan import Plan
 from runtime.columns.batch import ChangeBatch
 from runtime.connectors import SourceRows
-from runtime.connectors.options import Options
+from runtime.connectors.batch_sinks import hidden_folder
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.result_files import FileWriter, result_file, sync
 from runtime.connectors.results import Result
 from runtime.network.lateness import PlaceSpan
-from runtime.network.source_stage import Step, step
+from runtime.operators.registry import Step, make_step
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import hidden_folder
 from runtime.spark.sources import FileReader, carrying, on_time
-from runtime.spark.task_properties import lateness_now
+from runtime.spark.task_properties import directives_now
 from runtime.user_errors import Places, UserFunctionFailed, explained, placed
 
 WRITTEN = pa.schema(
@@ -53,7 +52,7 @@ class Writing:
     plan: Plan
     reader: FileReader
     result: Result
-    options: Options
+    options: FileOptions
     functions: Mapping[str, Any]
     callers: Mapping[str, Sequence[str]]
     """The queries that call each function of the user."""
@@ -67,16 +66,16 @@ class Writing:
     def steps(self) -> list[tuple[str, Step]]:
         """The operators above the source, ready to work, and their ids."""
         if not self._steps:
-            chain = (each for each in self.plan.operators if isinstance(each, op.Select | op.Project))
-            self._steps.extend((each.id, step(each, self.functions)) for each in chain)
+            chain = (each for each in self.plan.operators if each.is_row_by_row)
+            self._steps.extend((each.id, make_step(each, self.functions)) for each in chain)
         return self._steps
 
     def made(self, rows: SourceRows) -> ChangeBatch:
         """Return the results of some rows."""
         batch = ChangeBatch(rows.columns, rows.instants, None, None, 0)
-        for operator, do in self.steps:
+        for operator, step in self.steps:
             try:
-                batch = do(batch)
+                batch = step.passed(batch)
             except UserFunctionFailed as failure:
                 failure.operator = operator
                 raise explained(failure, self.callers, self.plan, self.places) from None
@@ -89,7 +88,7 @@ def write_results(sent: Sent[Writing]) -> Callable[[Iterable[pa.RecordBatch]], I
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work, context = sent.get(), TaskContext.get()
         assert context is not None, "this runs in tasks"
-        folder = hidden_folder(Path(work.options.path()).absolute(), int(context.getLocalProperty(_BATCH) or 0))
+        folder = hidden_folder(Path(work.options.path).absolute(), int(context.getLocalProperty(_BATCH) or 0))
         path = folder / f"{context.partitionId():08}.{work.options.format}"
         with carrying(), placed(work.places.get(("table", work.reader.source.table.name.casefold()), NO_SPAN)):
             yield _written(work, batches, path)
@@ -102,7 +101,7 @@ def _written(work: Writing, batches: Iterable[pa.RecordBatch], path: Path) -> pa
     writer: FileWriter | None = None
     made = read = skipped = late = 0
     spans: list[PlaceSpan] = []
-    judge = lateness_now(work.feed, work.delay)
+    judge = directives_now().judge(work.feed, work.delay)
     try:
         for part in work.reader.parts(batches):
             rows, behind = on_time(part, judge)

@@ -1,4 +1,5 @@
-"""Streaming DataFrames of the user as tables: their columns, and names for their sources.
+"""DataFrames of the user: streaming ones as tables, with their columns and names for their sources, and functions that
+take changes as frames.
 
 Spark finds the sources of a query in its checkpoint by name, so those of a frame get names of the table's: what is
 read, and how far, then survives any change of the queries around it.
@@ -6,15 +7,44 @@ read, and how far, then survives any change of the queries around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 
 from cql.binder.inference import column_type
 from cql.errors import Code, fail
 from cql.types import DataType
+
+FrameCallback = Callable[[DataFrame, int], None]
+"""A function of the user: takes the changes of a micro-batch, and its id, as those of `foreachBatch` do."""
+
+
+@dataclass(frozen=True)
+class FrameFunction:
+    """A function of the user, given tables of Arrow as frames of a session."""
+
+    spark: SparkSession
+    function: FrameCallback
+
+    def __call__(self, changes: pa.Table, batch_id: int) -> None:
+        self.function(self.spark.createDataFrame(changes), batch_id)
+
+
+@dataclass(frozen=True)
+class UserFrame:
+    """A streaming frame that was given for a table."""
+
+    frame: DataFrame
+    is_endless = True
+
+    @property
+    def runs_dry(self) -> bool:
+        """Whether it has so much now and no more until somebody adds to it."""
+        return reads_files(self.frame)
 
 
 def column_types(name: str, frame: DataFrame) -> Iterator[tuple[str, DataType]]:

@@ -25,9 +25,9 @@ from cql.errors import Code, CqlError, fail, nearest, one_of
 from cql.intervals import TimeDomain
 from planner.plan import Plan
 from runtime.network.messages import bytes_batch
+from runtime.network.record import NetworkRecord
 from runtime.spark.bucket_labels import label
 from runtime.spark.clusters import checkpoint_folder
-from runtime.spark.network_record import NetworkRecord
 from runtime.spark.session import network_session
 from runtime.state_inspection.decoding import Bucket, StateChunk, owner_of, without_values
 from runtime.state_inspection.listing import StateListing

@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,30 @@ from cql.catalog import QueryDef, StreamDef
 from cql.errors import Code, fail
 from cql.intervals import TimeDomain
 from cql.types import Kind
-from planner import operators as op
 from planner.plan import Plan, QueryPlan
-from runtime.columns.batch import BEGINNING
+from runtime.connectors.batch_sinks import hidden_folder
+from runtime.connectors.file_options import FileOptions
 from runtime.connectors.intake import layout_of
 from runtime.connectors.line_formats import free_names
-from runtime.connectors.options import WRITES, Options
+from runtime.connectors.options import is_read_by_engine, sink_format
+from runtime.connectors.parquet import ParquetOptions
+from runtime.connectors.python_data import Callback, called
+from runtime.connectors.registry import connector
 from runtime.connectors.results import Result
+from runtime.delivery.delivery import Delivery
 from runtime.engine.statistics import Figures
-from runtime.local.run import losses_text
 from runtime.network.counters import Counters
+from runtime.network.definitions import Definitions
+from runtime.network.lateness import goes_by_order
+from runtime.network.record import NetworkRecord, delays_of
+from runtime.network.reports import Report
+from runtime.reports.losses import losses_text
 from runtime.reports.progress import Progress
 from runtime.spark.broadcast import Sent
-from runtime.spark.delivery import Delivery, hidden_folder
 from runtime.spark.file_to_file import WRITTEN, Writing, write_results
-from runtime.spark.network_record import NetworkRecord, delays_of
+from runtime.spark.frames import FrameFunction
 from runtime.spark.order_log import OrderLog
-from runtime.spark.run_spec import BOUNDED, Definitions, opened_source
+from runtime.spark.run_sources import opened_source
 from runtime.spark.source_files import SourceFiles
 from runtime.spark.source_pushdown import steps_of
 from runtime.spark.sources import (
@@ -52,8 +60,6 @@ from runtime.spark.sources import (
     SourceFrame,
     carried,
     carrying,
-    goes_by_order,
-    is_read_by_engine,
 )
 from runtime.spark.streaming import SparkQuery, translated
 from runtime.spark.workers import own_workers
@@ -66,16 +72,16 @@ def native_stream(
     query: QueryDef, compiled: QueryPlan, definitions: Definitions, has_function: bool
 ) -> StreamDef | None:
     """Return the stream of a query that runs without a network, in the order of arrival; None of any other query."""
-    sources = [each for each in compiled.operators if isinstance(each, op.Source)]
+    sources = compiled.sources
     output = compiled.operators[-1]
     if output.placement != "source" or len(sources) != 1:
         return None
     stream = definitions.table(sources[0].table)
     if goes_by_order(layout_of(stream)):
         return None
-    is_frame = stream.name.casefold() in definitions.frames
+    is_frame = stream.name.casefold() in definitions.given
     is_file = not is_frame and stream.source is not None and is_read_by_engine(stream.source)
-    goes_to_files = query.sink is not None and query.sink.format == "parquet"
+    goes_to_files = query.sink is not None and connector(query.sink.format).is_written_by_tasks
     if not isinstance(stream, StreamDef) or not (is_frame or stream.source) or not (goes_to_files or has_function):
         return None
     if is_file:
@@ -86,7 +92,7 @@ def native_stream(
 
 def can_be_read_again(stream: StreamDef) -> bool:
     """Tell whether several queries of Spark that read a stream read the same."""
-    return stream.source is not None and stream.source.format in (*BOUNDED, "kafka")
+    return stream.source is not None and connector(stream.source.format).can_be_read_again
 
 
 def folder_name(query: str) -> str:
@@ -196,21 +202,14 @@ class NativeJob:
             self._read += done.read
             self._bad += done.bad
             self._late += done.late
-            values = {
-                "place": "spark/0",
-                "told": "",
-                "taken": {self._table.feed: done.read},
-                "read": {self._table.id: self._read},
-                "skipped": {self._table.id: self._bad},
-                "read_late": {self._table.id: self._late},
-                "late": {},
-                "newest": None,
-                "closed": BEGINNING,
-                "work": {},
-                "held": {},
-                "until": {},
-            }
-            self.counters.count(done.batch_id, [values], {self._work.query.name: done.made}, done.seconds)
+            report = Report(
+                place="spark/0",
+                taken={self._table.feed: done.read},
+                read={self._table.id: self._read},
+                skipped={self._table.id: self._bad},
+                read_late={self._table.id: self._late},
+            )
+            self.counters.count(done.batch_id, [report], {self._work.query.name: done.made}, done.seconds)
 
     # Telling
 
@@ -257,7 +256,7 @@ class NativeWork(ABC):
         self._source = source
         self._definitions = definitions
         self._delivery = delivery
-        self._options = None if query.sink is None else Options(query.sink, WRITES, "write")
+        self._options = None if query.sink is None else sink_format(query.sink)[1]
         self._counted = -1
 
     @abstractmethod
@@ -301,7 +300,8 @@ class InTasks(NativeWork):
     def frame(self) -> DataFrame:
         """Return what tasks say of themselves."""
         tree, catalog = self.query.tree, self._definitions.catalog
-        assert isinstance(self._source.reader, FileReader) and self._options is not None, "files become files"
+        assert isinstance(self._source.reader, FileReader), "files become files"
+        assert isinstance(self._options, FileOptions), "files become files"
         coded = (*catalog.functions.values(), *catalog.aggregates.values())
         work = Writing(
             self._plan,
@@ -388,20 +388,23 @@ class InColumns(NativeWork):
     def deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Hand the frame to the function, or let Spark write its files."""
         if self.query.name in self._definitions.callbacks:
-            self._delivery.deliver_frame(batch_id, self.query.name, frame)
+            self._delivery.deliver_call(batch_id, self.query.name, partial(self._call, frame, batch_id))
             return
 
         def write() -> list[Path]:
-            assert self._options is not None, "the query has a sink"
-            place = hidden_folder(Path(self._options.path()).absolute(), batch_id) / "spark"
-            frame.write.option("compression", self._options.text("compression", default="snappy")).parquet(
-                f"file:{place}"
-            )
+            assert isinstance(self._options, ParquetOptions), "Spark writes files of Parquet"
+            place = hidden_folder(Path(self._options.path).absolute(), batch_id) / "spark"
+            frame.write.option("compression", self._options.compression).parquet(f"file:{place}")
             written = sorted(place.glob("part-*.parquet"))
             self._made[batch_id] = sum(parquet.read_metadata(path).num_rows for path in written)
             return written
 
         self._delivery.deliver_files(batch_id, self.query.name, write)
+
+    def _call(self, frame: DataFrame, batch_id: int, function: Callback) -> None:
+        """Call a function with a frame; it is computed as often as the function asks for it."""
+        assert isinstance(function, FrameFunction), "a function that takes frames"
+        called(self.query.name, function.function, frame, batch_id)
 
     def _done(self, batch: Any) -> BatchCounts:
         observed = batch.observedMetrics.get("read")

@@ -1,22 +1,22 @@
 """Lateness by the order of a source, for a query without state: its checkpoint notes the latest instant so far.
 
-A network keeps that in its state (`runtime/network/worker.py`), and notes it as well where bad rows depend on it.
+A network keeps that in its state, and notes it as well where bad rows depend on it (`runtime/network/kept_order.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import Row
 
 from runtime.connectors.result_files import write_atomically
+from runtime.network.directives import Directives, FeedOrder
 from runtime.network.lateness import PlaceSpan, overtaken
-from runtime.spark.task_properties import tell_order
+from runtime.spark.task_properties import tell
 
 
 class OrderLog:
@@ -35,10 +35,10 @@ class OrderLog:
         It is computed again if a task has kept one, because another reads what comes before it.
         """
         newest = self._known.before if self._known.batch == batch_id else self._known.newest
-        tell_order(self._context, {self.feed: {"newest": newest}})
+        self._tell(FeedOrder(newest))
         said = compute()
         if before := overtaken(_spans(said), self.delay, newest):
-            tell_order(self._context, {self.feed: {"newest": newest, "before": before}})
+            self._tell(FeedOrder(newest, before))
             said = compute()
             assert not overtaken(_spans(said), self.delay, newest), "late rows are left out where they are read"
         lasts = [newest, *(span.last for span in _spans(said))]
@@ -46,32 +46,8 @@ class OrderLog:
         write_atomically(self._path, json.dumps(asdict(self._known)).encode())
         return said
 
-
-class KeptOrder:
-    """What a network tells its tasks of the order of each feed, kept for where a row is judged by those before it.
-
-    A micro-batch that is repeated after a restart is told what it was told before: what was known after the last one
-    that is committed. What is told of two micro-batches is kept, because the last of them may not be.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "order.json"
-        self._commits = folder / "spark" / "commits"
-
-    def keep(self, batch_id: int, order: Mapping[str, Any]) -> None:
-        """Note what the micro-batch after one is to be told."""
-        kept = {number: known for number, known in self._known().items() if int(number) >= batch_id - 2}
-        write_atomically(self._path, json.dumps({**kept, str(batch_id): order}).encode())
-
-    def last(self) -> dict[str, dict[str, Any]]:
-        """Return what the first micro-batch of a run is told."""
-        known = self._known()
-        committed = [number for number in known if (self._commits / number).exists()]
-        return known[max(committed, key=int)] if committed else {}
-
-    def _known(self) -> dict[str, dict[str, dict[str, Any]]]:
-        found: dict[str, Any] = json.loads(self._path.read_bytes()) if self._path.exists() else {}
-        return found
+    def _tell(self, order: FeedOrder) -> None:
+        tell(self._context, Directives(order={self.feed: order}))
 
 
 @dataclass(frozen=True, slots=True)

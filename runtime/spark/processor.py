@@ -14,13 +14,13 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from runtime.spark.broadcast import Sent
 
 if TYPE_CHECKING:
-    from runtime.spark.task import Task
+    from runtime.spark.labelled_task import LabelledTask
 
 
 class FragmentProcessor(StatefulProcessor):
     """One stage: runs the fragments of its level and passes on what is for later ones."""
 
-    def __init__(self, task: Sent[Task], stage: int) -> None:
+    def __init__(self, task: Sent[LabelledTask], stage: int) -> None:
         self._task = task
         self._stage = stage
 

@@ -11,10 +11,10 @@ from cql.source import NO_SPAN
 from runtime.network.messages import CONTROL, PIECE_SCHEMA, Piece
 from runtime.network.source_stage import FeedReader
 from runtime.spark.broadcast import Sent
+from runtime.spark.labelled_task import LabelledTask
 from runtime.spark.source_pushdown import PrefixReader
 from runtime.spark.sources import PartReader, carrying, on_time
-from runtime.spark.task import Task
-from runtime.spark.task_properties import complete_now, lateness_now, schedules_now
+from runtime.spark.task_properties import directives_now
 from runtime.user_errors import UserFunctionFailed, explained, placed
 
 Arrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -23,14 +23,14 @@ LABELLED = pa.schema([("label", pa.int32()), *PIECE_SCHEMA])
 """Pieces as Spark sees them."""
 
 
-def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arrow:
+def read_feed(sent: Sent[LabelledTask], feed: str, table: str, rows: PartReader) -> Arrow:
     """Return the function that reads and packs the rows of a table for the sources that a feed is for."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = sent.get()
         reader = _reader(task, feed)
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        judge = lateness_now(feed, reader.delay)
+        judge = directives_now().judge(feed, reader.delay)
         with carrying(), placed(task.places.get(("table", table.casefold()), NO_SPAN)):
             try:
                 for number, part in enumerate(rows.parts(batches, judge.newest)):
@@ -47,7 +47,7 @@ def read_feed(sent: Sent[Task], feed: str, table: str, rows: PartReader) -> Arro
     return pack
 
 
-def read_prefixed(sent: Sent[Task], feed: str, table: str, rows: PrefixReader) -> Arrow:
+def read_prefixed(sent: Sent[LabelledTask], feed: str, table: str, rows: PrefixReader) -> Arrow:
     """Return the function that packs what Spark has made of the rows of a table."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -63,7 +63,7 @@ def read_prefixed(sent: Sent[Task], feed: str, table: str, rows: PrefixReader) -
     return pack
 
 
-def read_control(sent: Sent[Task]) -> Arrow:
+def read_control(sent: Sent[LabelledTask]) -> Arrow:
     """Return the function that hands control messages, each a JSON text with the name of its file, to all places."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,15 +81,16 @@ def read_control(sent: Sent[Task]) -> Arrow:
     return pack
 
 
-def _reader(task: Task, feed: str) -> FeedReader:
+def _reader(task: LabelledTask, feed: str) -> FeedReader:
     """Return the reader that this process has for a feed; it knows what is lost in this micro-batch, and complete."""
     reader = task.made(("reader", feed), lambda: FeedReader(task.layout, feed, task.functions))
-    reader.follow(schedules_now() or {})
-    reader.complete_until(complete_now())
+    directives = directives_now()
+    reader.follow(directives.schedules)
+    reader.complete_until(directives.complete)
     return reader
 
 
-def _as_batches(task: Task, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+def _as_batches(task: LabelledTask, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
     rows = list(pieces)
     if rows:
         labels = pa.array([task.labels[piece.fragment, piece.bucket] for piece in rows], pa.int32())

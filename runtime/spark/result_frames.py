@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cql.catalog import External, QueryDef
+from cql.catalog import QueryDef
 from cql.errors import Code, fail
+from runtime.connectors.batch_sinks import FolderSink, SinkProgress
 from runtime.connectors.keeping import KeptResults
-from runtime.connectors.options import WRITES, Options
+from runtime.connectors.parquet import ParquetOptions
 from runtime.connectors.result_files import parquet_schema, writing
 from runtime.connectors.results import Result
-from runtime.spark.delivery import FolderSink, SinkProgress
 from runtime.spark.native import folder_name
 from runtime.spark.sources import spark_path
 
@@ -39,8 +39,7 @@ class Handing:
 
     def connect(self, kept: KeptResults) -> None:
         """Write all changes of a query, those that it has had and those that it will have; raises if some are gone."""
-        options = Options(External(format="parquet", options={"path": str(self._folder)}), WRITES, "write")
-        sink = FolderSink(self._result, options)
+        sink = FolderSink(self._result, ParquetOptions(path=str(self._folder)))
         sink.resume(SinkProgress(sink.name))
         if not kept.pass_on(sink.put):
             raise fail(

@@ -38,12 +38,14 @@ from cql.types import DataType, Kind
 from runtime.columns.batch import BEGINNING, FOREVER, Columns, Ints
 from runtime.connectors import FileSource, SourceRows
 from runtime.connectors.file_log import FileLog, SourceFile
-from runtime.connectors.intake import FileChunk, Intake, Malformed, RowLayout, ahead_text, layout_of
-from runtime.connectors.options import READS
-from runtime.connectors.parquet_files import converted, fits
+from runtime.connectors.file_options import PACE
+from runtime.connectors.intake import FileChunk, Intake, Malformed, RowLayout, ahead_text, layout_of, no_rows
+from runtime.connectors.named_columns import as_type
+from runtime.connectors.options import is_read_by_engine
+from runtime.connectors.parquet_files import fits
 from runtime.connectors.paths import Place, is_remote
-from runtime.connectors.values import Converted, decoded, from_text
-from runtime.network.lateness import Lateness
+from runtime.connectors.registry import connector
+from runtime.network.lateness import Lateness, goes_by_order
 from runtime.spark.attempts import Attempt
 from runtime.spark.columns import spark_type
 from runtime.spark.tickets import Tickets, escaped, read_ticket
@@ -54,14 +56,7 @@ Table = StreamDef | RelationDef
 INSTANT, SIGN, PLACE, BAD, NOW = "instant", "sign", "place", "bad", "now"
 """The columns of `SourceFrame.typed` beside the payload `c0`, `c1`, .."""
 
-_PACE = ("maxfilespertrigger", "maxbytespertrigger")
-"""Options that say how much a micro-batch takes."""
-_IGNORED = ("maxfileage", "maxcachedfiles", "discardcachedinputratio")
-"""Options about how Spark looks for files, which is not how they are found here."""
 _EVER = "36500d"
-_READ_BY_TYPES = {"inferschema", "samplingratio", "enforceschema", "mergeschema"}
-"""Options that say how to find out types, which are declared here."""
-_IN_FILES = ("csv", "json", "parquet", "orc", "avro", "text", "xml")
 _CORRUPT = "_corrupt_record"
 
 
@@ -144,11 +139,11 @@ def source_frame(
     source = _source_of(table)
     if not is_read_by_engine(source):
         return frame_source(_read_by_spark(spark.readStream.name(name), table, source), table, on_bad_row)
-    reader = FileReader(file_source(table, on_bad_row))
+    reader = FileReader(FileSource.of(table, on_bad_row))
     reader.source.place.check(is_followed=True)
     log = FileLog(folder, reader.source.find, reader.source.root)
     tickets = Tickets(folder / "tickets", log, name)
-    pace = {key: text for key, text in source.options.items() if key.casefold() in _PACE}
+    pace = {key: text for key, text in source.options.items() if key.casefold() in map(str.casefold, PACE)}
     return SourceFrame(table, tickets.frame(spark, pace), reader, tickets=tickets)
 
 
@@ -161,7 +156,7 @@ def check_source(spark: SparkSession, table: Table, on_bad_row: OnBadRow = "fail
     """Raise if a table cannot be read; nothing is remembered of it."""
     source = _source_of(table)
     if is_read_by_engine(source):
-        file_source(table, on_bad_row).place.check(is_followed=True)
+        FileSource.of(table, on_bad_row).place.check(is_followed=True)
     else:
         frame_source(_read_by_spark(spark.readStream.name("source"), table, source), table, on_bad_row)
 
@@ -179,12 +174,7 @@ def _source_of(table: Table) -> External:
 def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") -> SourceFrame:
     """Return how a table is read from a DataFrame; its columns go by name."""
     layout = layout_of(table)
-    if not layout.is_named:
-        raise fail(
-            Code.BAD_DEFINITION,
-            f"the timestamp of '{table.name}' has no name, and columns of a DataFrame are found by name",
-            hint="define it by CREATE .. TIMESTAMP BY column",
-        )
+    layout.check_named("a DataFrame")
     fields = [_field(frame, table, column) for column in layout.fields]
     columns = [f.col(f"`{field.name}`").alias(f"f{at}") for at, field in enumerate(fields)]
     extra = [f.col(name) for name in (PLACE, _CORRUPT) if name in frame.columns]
@@ -198,21 +188,7 @@ def frame_source(frame: DataFrame, table: Table, on_bad_row: OnBadRow = "fail") 
     return SourceFrame(table, chosen, reader, native)
 
 
-def goes_by_order(layout: RowLayout) -> bool:
-    """Tell whether it depends on the rows before it whether a row of a table is good."""
-    return layout.ahead is not None and layout.time is TimeDomain.INTEGER
-
-
 # Files that the engine reads
-
-
-def file_source(table: Table, on_bad_row: OnBadRow) -> FileSource:
-    """Return the files of a table that the engine reads, without the options that only say at which pace."""
-    source = _source_of(table)
-    known = {key.casefold() for key in READS[source.format]}
-    options = {key: text for key, text in source.options.items() if key.casefold() in known}
-    read = table.model_copy(update={"source": External(format=source.format, options=options)})
-    return FileSource.of(read, on_bad_row)
 
 
 @dataclass(frozen=True)
@@ -235,40 +211,22 @@ class FileReader:
         for some in rows:
             yield SourcePart(some, place, rows.skipped - skipped, is_ordered=True)
             skipped = rows.skipped
-        yield SourcePart(_no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
+        yield SourcePart(no_rows(self.source.table), place, rows.skipped - skipped, is_ordered=True)
         return rows.newest
-
-
-def _no_rows(table: Table) -> SourceRows:
-    intake = Intake(layout_of(table), "fail")
-    none = [pa.nulls(0, to_arrow_type(spark_type(column.type))) for column in intake.layout.fields]
-    return intake.take(FileChunk("", "row", none, {}, lambda: np.empty(0, np.int64), lambda _, __: ""))
-
-
-def is_read_by_engine(source: External) -> bool:
-    """Return whether the engine's readers know a format, its options and the file system."""
-    options = {key.casefold(): text for key, text in source.options.items()}
-    known = {key.casefold() for key in READS.get(source.format, ())} | {*_PACE, *_IGNORED} | _READ_BY_TYPES
-    encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
-    return (
-        source.format in READS
-        and (source.format == "stream" or (options.keys() <= known and encoding in ("utf-8", "utf8")))
-        and not is_remote(options.get("path", ""))
-    )
 
 
 # Everything that Spark reads
 
 
 def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, source: External) -> DataFrame:
-    opened = reader.format(source.format)
+    opened, known = reader.format(source.format), connector(source.format)
     options = dict(source.options)
     path = next((key for key in options if key.casefold() == "path"), None)
-    if path is not None and source.format in _IN_FILES and not is_remote(options[path]):
+    if path is not None and known.is_in_files and not is_remote(options[path]):
         Place(options[path]).check(is_followed=isinstance(reader, DataStreamReader))
         options[path] = spark_path(options[path], isinstance(reader, DataStreamReader))
-    is_parsed = source.format in ("csv", "json")
-    if source.format in _IN_FILES:
+    is_parsed = "columnNameOfCorruptRecord" in known.spark_options
+    if known.is_in_files:
         opened = opened.schema(_declared_schema(layout_of(table), with_corrupt=is_parsed))
         options = {"maxFileAge": _EVER, **options}
     if is_parsed:
@@ -277,7 +235,7 @@ def _read_by_spark(reader: DataStreamReader | DataFrameReader, table: Table, sou
         frame = opened.options(**options).load()
     except Exception as error:
         raise translate(error) or cannot_read(table.name, source.format, error) from error
-    return _with_place(frame) if source.format in _IN_FILES else frame
+    return _with_place(frame) if known.is_in_files else frame
 
 
 def spark_path(path: str, streaming: bool) -> str:
@@ -362,7 +320,7 @@ class ColumnReader:
         if _CORRUPT in run.schema.names:
             run, numbers, malformed = _without_corrupt(run, numbers)
         found = [run.column(f"f{at}") for at in range(len(self.layout.fields))]
-        values = [_values(array, field.type) for array, field in zip(found, self.layout.fields, strict=True)]
+        values = [as_type(array, field.type) for array, field in zip(found, self.layout.fields, strict=True)]
         bad = {at: wrong for at, (_, wrong) in enumerate(values) if wrong is not None}
         file = re.sub("^file:/+", "/", place.partition("#")[0]) or f"the source of '{self.layout.table}'"
 
@@ -389,15 +347,6 @@ def _without_corrupt(run: pa.RecordBatch, numbers: Ints) -> tuple[pa.RecordBatch
     lost = zip(numbers[~is_read].tolist(), texts.drop_null().to_pylist(), strict=True)
     malformed = [Malformed(number, f"Spark cannot read {text[:40]!r}") for number, text in lost]
     return run.filter(pa.array(is_read)), numbers[is_read], malformed
-
-
-def _values(array: pa.Array, data_type: DataType) -> Converted:
-    """Return an array of Spark as values of a type."""
-    if pa.types.is_binary(array.type):
-        return decoded(array)
-    if pa.types.is_string(array.type) and data_type.kind is not Kind.STRING:
-        return from_text(array, data_type)
-    return converted(array, data_type)
 
 
 # Spark's own columns

@@ -8,14 +8,13 @@ the rings of partitioned windows) belong to their operators and are not made her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from cql import bound
 from planner import operators as op
 from planner.plan import Plan
-from planner.state import Synopsis
 from runtime.state.store import LifetimeRule, RangeEnds, RowsEnds, Store, StoredEnds, Stub
 
 
@@ -26,10 +25,10 @@ def make_stubs(plan: Plan, types: Mapping[str, tuple[pa.DataType, ...]]) -> tupl
     store_of = {synopsis.id: synopsis.store for synopsis in plan.synopses}
     for synopsis in plan.synopses:
         operator = plan.by_id[synopsis.operator]
-        if not _holds_rows(operator, synopsis):
+        if synopsis.role not in operator.views:
             continue
         producer = plan.by_id[operator.inputs[synopsis.input].operator]
-        window = operator if isinstance(operator, op.SeqWindow) else producer
+        window = producer if operator.window_spec is None else operator
         rule = _rule(window)
         if isinstance(rule, RowsEnds) and synopsis.store != store_of[f"{window.id}/window"]:
             rule = StoredEnds()
@@ -40,43 +39,18 @@ def make_stubs(plan: Plan, types: Mapping[str, tuple[pa.DataType, ...]]) -> tupl
     return stores, stubs
 
 
-def _holds_rows(operator: op.Operator, synopsis: Synopsis) -> bool:
-    match operator:
-        case op.SeqWindow():
-            return isinstance(operator.window, bound.RowsSpec)
-        case op.BinaryJoin() | op.MJoin() | op.StreamJoin() | op.RStream():
-            return True
-        case op.SemiJoin() | op.AntiJoin():
-            return synopsis.role == "left" or operator.residual is not None
-    return False
-
-
 def _rule(producer: op.Operator) -> LifetimeRule:
-    if isinstance(producer, op.SeqWindow):
-        match producer.window:
-            case bound.RowsSpec(rows=rows):
-                return RowsEnds(rows)
-            case bound.RangeSpec(slide=None):
-                return RangeEnds(producer.window)
+    match producer.window_spec:
+        case bound.RowsSpec(rows=rows):
+            return RowsEnds(rows)
+        case bound.RangeSpec(slide=None) as spec:
+            return RangeEnds(spec)
     return StoredEnds()
 
 
 def final_ends(plan: Plan) -> frozenset[str]:
     """Return the operators that never take back a row: what they know of its end is the end."""
-    final: set[str] = set()
-    for operator in plan.operators:
-        match operator:
-            case op.Source():
-                keeps = operator.is_stream or operator.time is None
-            case op.SeqWindow():
-                keeps = isinstance(operator.window, bound.RangeSpec)
-            case op.Select() | op.Project() | op.Union() | op.MJoin() | op.BinaryJoin(join="inner") | op.EvictingJoin():
-                keeps = all(edge.operator in final for edge in operator.inputs)
-            case _:
-                keeps = operator.is_stream
-        if keeps:
-            final.add(operator.id)
-    return frozenset(final)
+    return _closure(plan, lambda operator, below: operator.ends_are_final(below))
 
 
 def netted(plan: Plan) -> frozenset[str]:
@@ -85,11 +59,13 @@ def netted(plan: Plan) -> frozenset[str]:
     Those that put out a row several times are not among them: when it is there once more, so many leave and one more
     enter.
     """
+    return _closure(plan, lambda operator, below: operator.is_netted(below))
+
+
+def _closure(plan: Plan, holds: Callable[[op.Operator, Sequence[bool]], bool]) -> frozenset[str]:
+    """Return the operators that have a property, which may depend on whether their inputs have it."""
     found: set[str] = set()
     for operator in plan.operators:
-        match operator:
-            case op.Ledger() | op.Aggregate() | op.DuplicateEliminate():
-                found.add(operator.id)
-            case op.Select() | op.Hold() if operator.inputs[0].operator in found:
-                found.add(operator.id)
+        if holds(operator, [edge.operator in found for edge in operator.inputs]):
+            found.add(operator.id)
     return frozenset(found)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+ChunkSets = Mapping[str, Mapping[str, pa.RecordBatch]]
+"""Chunks by name, by the name of the piece of state that they belong to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:

@@ -6,41 +6,16 @@ a plan does not know, because it was dropped from the network or because there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
-from cql.bound import AggregateCall
 from planner import operators as op
 from planner.explain.headlines import headline
 from planner.plan import Plan
 from planner.state import Synopsis
-from planner.text import aggregate_text, expression_text
-from runtime.aggregates.extremes import EXTREMES, extreme_call
 from runtime.network.layout import NetworkLayout, types_of
-from runtime.operators.top_n_state import Firsts
-
-Decode = Callable[[Sequence[pa.Array]], Sequence[pa.Array]]
-
-_PARTS = {
-    "agenda": "changes to come",
-    "groups": "counts",
-    "keys": "keys",
-    "rows": "rows",
-    "key rows": "keys that are there",
-    "waiting": "elements that wait for the relation",
-}
-_EVICTING = {
-    "left": "left rows",
-    "right": "right rows",
-    "left missed": "left rows given up",
-    "right missed": "right rows given up",
-    "learned": "how often keys come",
-}
-_MISSED = ["code", "end", "weight", "likely"]
-_MATCHES = {"first": "rows", "second": "matches"}
+from runtime.operators import piece_of_state
+from runtime.operators.state_words import Decode, InputColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,98 +118,18 @@ def _operator(layout: NetworkLayout, rest: str) -> Meaning | None:
     operator = plan.by_id.get(name)
     if operator is None:
         return None
-    found = _piece(plan, operator, piece)
-    what = f"{headline(operator, plan.by_id)}: {found.what}"
-    groups = f"operator/{name}/{found.groups}" if found.groups else None
-    return replace(found, what=what, queries=_users(plan, [name]), groups=groups)
-
-
-def _piece(plan: Plan, operator: op.Operator, piece: str) -> Meaning:
-    """Return what a piece of an operator's state is; its groups are in another piece."""
-    inputs = [op.output_names(plan.by_id[edge.operator]) for edge in operator.inputs]
-    own = tuple(op.output_names(operator))
-    match operator:
-        case op.Aggregate():
-            return _aggregate(operator, inputs[0], piece)
-        case op.SeqWindow():
-            columns = getattr(operator.window, "columns", ())
-            values = tuple(own[at] for at in columns) if piece == "keys" else own
-            return Meaning("operator", _PARTS[piece], values=values)
-        case op.SemiJoin() | op.AntiJoin():
-            if piece.startswith("rows"):
-                return _counted(piece, inputs[0], _MATCHES)
-            return _counted(piece, [expression_text(key, inputs[1]) for key in operator.right_keys])
-        case op.BinaryJoin():
-            return _counted(piece, inputs[int(piece.removeprefix("unmatched")[0])], _MATCHES)
-        case op.EvictingJoin():
-            held = {"left": inputs[0], "right": inputs[1], "learned": ["learned"]}.get(piece, _MISSED)
-            return Meaning("operator", _EVICTING[piece], values=tuple(held))
-        case op.Except() | op.Intersect():
-            return _counted(piece, own, {"first": "left", "second": "right"})
-        case op.DuplicateEliminate():
-            return _counted(piece, own)
-        case op.TopN():
-            return Meaning("operator", _part(piece), values=tuple(inputs[0]), decode=_firsts(plan, operator))
-        case op.StreamJoin():
-            return Meaning("operator", _part(piece), values=tuple(inputs[0]))
-    return Meaning("operator", _part(piece), values=own)
-
-
-def _part(piece: str) -> str:
-    """Return in words which part of an operator's state a piece is.
-
-    >>> _part("unmatched0/agenda")
-    'changes to come'
-    """
-    return _PARTS.get(piece.rpartition("/")[2], piece)
-
-
-def _counted(piece: str, names: Sequence[str], lanes: Mapping[str, str] | None = None) -> Meaning:
-    """Return what rows with counts over time are, or the changes to come of their counts."""
-    owner, slash, last = piece.rpartition("/")
-    groups = f"{owner}{slash}groups" if last == "agenda" else None
-    lane_name = (lanes or {"first": "count"}).get
-    values = () if groups else tuple(names)
-    return Meaning("operator", _part(piece), (), values, len(names), lane_name, groups)
-
-
-def _aggregate(operator: op.Aggregate, names: Sequence[str], piece: str) -> Meaning:
-    calls = [aggregate_text(call, names) for call in operator.calls]
-
-    def lane_name(lane: str) -> str:
-        number, _, of_call = lane.partition(".")
-        return f"{calls[int(number)]} {of_call}" if of_call else lane
-
-    if piece == "groups":
-        values = tuple(op.output_names(operator))
-        return Meaning("operator", "groups", (), values, len(operator.keys), lane_name)
-    if piece == "agenda":
-        return Meaning("operator", _part(piece), (), (), 0, lane_name, "groups")
-    number, _, part = piece.partition("/")
-    call = operator.calls[int(number)]
-    arguments = [expression_text(each, names) for each in call.arguments]
-    what = f"values of {calls[int(number)]}"
-    if call.function in EXTREMES or call.user_defined:
-        decode = None if call.user_defined else _extremes(call)
-        return Meaning("operator", f"{what} to come" if part else what, (), tuple(arguments), 0, str, "groups", decode)
-    counted = _counted(piece, arguments)
-    keys = len(operator.keys) + len(arguments)
-    groups = counted.groups or "groups"
-    return replace(counted, what=f"{what}, {counted.what}", keys=keys, groups=groups)
-
-
-# From codes to values
-
-
-def _firsts(plan: Plan, operator: op.TopN) -> Decode:
-    types = types_of(plan, operator.inputs[0].operator)
-    firsts = Firsts(operator.partition, operator.keys, operator.limit, operator.numbered, types)
-    return lambda columns: firsts.columns(_codes(columns))
-
-
-def _extremes(call: AggregateCall) -> Decode:
-    return lambda columns: extreme_call(call).arguments(_codes(columns))
-
-
-def _codes(columns: Sequence[pa.Array]) -> list[pa.Array]:
-    return [column if pa.types.is_string(column.type) else np.asarray(column) for column in columns]
+    inputs = InputColumns(
+        [op.output_names(plan.by_id[edge.operator]) for edge in operator.inputs],
+        [types_of(plan, edge.operator) for edge in operator.inputs],
+    )
+    found = piece_of_state(operator, inputs, piece)
+    return Meaning(
+        "operator",
+        f"{headline(operator, plan.by_id)}: {found.what}",
+        _users(plan, [name]),
+        found.values,
+        found.keys,
+        found.lane_name,
+        f"operator/{name}/{found.groups}" if found.groups else None,
+        found.decode,
+    )

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from cql import bound
-from planner import operators as op
 from planner.plan import Plan
 from planner.state import Synopsis
 from runtime.columns.batch import Ints
@@ -42,8 +41,8 @@ def views(plan: Plan) -> dict[str, str]:
 def view(layout: NetworkLayout, bucket: Bucket, synopsis: Synopsis) -> View | None:
     """Return what a synopsis sees of the rows of a bucket; None if it is not there."""
     operator = layout.plan.by_id[synopsis.operator]
-    if isinstance(operator, op.SeqWindow) and isinstance(operator.window, bound.PartitionRowsSpec):
-        return _last_of_keys(bucket, f"operator/{operator.id}/rows", operator.window)
+    if isinstance(operator.window_spec, bound.PartitionRowsSpec):
+        return _last_of_keys(bucket, f"operator/{operator.id}/rows", operator.window_spec)
     saved = bucket.position["stubs"].get(synopsis.id)
     if saved is None or bucket.fragment not in layout.fragments:
         return None
@@ -63,7 +62,7 @@ def _partitioned(plan: Plan) -> list[tuple[str, str]]:
     return [
         (f"{each.id}/window", each.id)
         for each in plan.operators
-        if isinstance(each, op.SeqWindow) and isinstance(each.window, bound.PartitionRowsSpec)
+        if isinstance(each.window_spec, bound.PartitionRowsSpec)
     ]
 
 

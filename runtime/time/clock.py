@@ -31,6 +31,8 @@ class SourceTime:
     first: int | None = None
     last: int | None = None
     has_ended: bool = False
+    is_resumed: bool = False
+    """Whether it goes on after its end, and nothing has come since: its queries are still at their last instants."""
     is_idle: bool = False
     group: int = 0
     is_watched: bool = False
@@ -64,10 +66,9 @@ class QueryTime:
 
 def clock_of(plan: Plan, closes_windows: bool = False) -> SourceClock:
     """Return the clock of a plan's sources, watching those whose every element makes an Rstream speak."""
-    rstreams = [each for each in plan.operators if isinstance(each, op.RStream) and not each.every_tick]
-    watched = [tick.source for each in rstreams for tick in each.clock if tick.slide is None]
+    watched = [source for each in plan.operators for source in each.watches]
     groups = _groups([*sources_of_queries(plan).values(), *_watched_together(plan)])
-    queries = {each.query: _time_of(plan, each) for each in plan.operators if isinstance(each, op.Output)}
+    queries = {each.query: _time_of(plan, each) for each in plan.outputs}
     slides: dict[str, set[int]] = {each.id: set() for each in plan.sources}
     for query in queries.values():
         for _, source, slide in query.sliding:
@@ -82,35 +83,26 @@ def clock_of(plan: Plan, closes_windows: bool = False) -> SourceClock:
 
 
 def _time_of(plan: Plan, output: op.Output) -> QueryTime:
-    below = list(plan.below(output))
-    windows = [each for each in below if isinstance(each, op.SeqWindow)]
-    slides = {each.id: slide for each in windows if (slide := getattr(each.window, "slide", None)) is not None}
     sliding = {
-        (source.table, source.id, slides[window.id]): None
-        for window in windows
-        if window.id in slides
-        for source in plan.below(window)
-        if isinstance(source, op.Source) and source.time is not None
+        (source.table, source.id, slide): None
+        for window in plan.below(output)
+        if (slide := getattr(window.window_spec, "slide", None)) is not None
+        for source in plan.sources_below(window)
+        if source.time is not None
     }
-    return QueryTime([each.id for each in below if isinstance(each, op.Source)], output.slides, list(sliding))
+    return QueryTime([each.id for each in plan.sources_below(output)], output.slides, list(sliding))
 
 
 def sources_of_queries(plan: Plan) -> dict[str, list[str]]:
     """Return the sources that each query of a plan is about."""
-    return {
-        each.query: [below.id for below in plan.below(each) if isinstance(below, op.Source)]
-        for each in plan.operators
-        if isinstance(each, op.Output)
-    }
+    return {each.query: [source.id for source in plan.sources_below(each)] for each in plan.outputs}
 
 
 def _watched_together(plan: Plan) -> Iterator[list[str]]:
     """Yield the sources that an operator goes by, whether or not it reads them, with those that it reads."""
     for each in plan.operators:
-        named = [*getattr(each, "begins", ()), *getattr(each, "seen", ())]
-        named += [tick.source for tick in each.clock] if isinstance(each, op.RStream) else []
-        if named or isinstance(each, op.Source):
-            yield [*named, *(below.id for below in plan.below(each) if isinstance(below, op.Source))]
+        if each.goes_by or not each.inputs:
+            yield [*each.goes_by, *(source.id for source in plan.sources_below(each))]
 
 
 def _groups(together: Iterable[Sequence[str]]) -> dict[str, int]:
@@ -208,7 +200,15 @@ class SourceClock:
     def position(self) -> dict[str, list[Any]]:
         """Return what is known of each source, without the instants that are remembered."""
         return {
-            name: [each.until, each.first, each.last, each.has_ended, each.is_idle, each.unended.position]
+            name: [
+                each.until,
+                each.first,
+                each.last,
+                each.has_ended,
+                each.is_resumed,
+                each.is_idle,
+                each.unended.position,
+            ]
             for name, each in self.sources.items()
         }
 
@@ -216,13 +216,14 @@ class SourceClock:
         """Go on from what was known before of the sources that are still there."""
         for name in self.sources.keys() & position.keys():
             source = self.sources[name]
-            source.until, source.first, source.last, source.has_ended, source.is_idle, unended = position[name]
+            source.until, source.first, source.last, *flags, unended = position[name]
+            source.has_ended, source.is_resumed, source.is_idle = flags
             source.unended.note(unended)
 
     def last_instant(self, query: str) -> int:
         """Return the last instant of a query, FOREVER while that is not known."""
         own = [self.sources[name] for name in self.queries[query].sources if self.sources[name].is_timed]
-        if not all(each.has_ended for each in own):
+        if not all(each.has_ended or each.is_resumed for each in own):
             return FOREVER
         lasts = [each.last for each in own if each.last is not None]
         return self._final(lasts, self.queries[query].slides) if lasts else BEGINNING if own else 0

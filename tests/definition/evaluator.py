@@ -29,11 +29,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from cql import bound
 from cql.bound import Expr, JoinKind, Rel, RelToStreamKind, SetKind, SortKey
 from cql.bound.relations import transform_expressions
 from cql.catalog import Catalog
 from cql.types import Kind
+from runtime.columns.arrow_types import arrow_type
+from runtime.operators.sample import sampled
 from tests.definition import scalars
 from tests.definition.aggregates import AGGREGATES, user_aggregate
 from tests.definition.values import Row, Value, fit, order, row_order
@@ -273,6 +277,9 @@ class _Run:
                 return _items(self._aggregate(rel, time, outer))
             case bound.Distinct():
                 return _items(dict.fromkeys(self.rows(rel.input, time, outer)))
+            case bound.Sample():
+                there = self.rows(rel.input, time, outer)
+                return _items(row for row, chosen in zip(there, _chosen(rel, there), strict=True) if chosen)
             case bound.SetOperation():
                 left, right = (Counter(self.rows(side, time, outer)) for side in (rel.left, rel.right))
                 return _items(_set_operation(rel.kind, rel.all, left, right).elements())
@@ -459,6 +466,13 @@ def _surplus(items: Iterable[Item], others: Iterable[Item]) -> list[Item]:
         else:
             surplus.append(item)
     return surplus
+
+
+def _chosen(sample: bound.Sample, rows: Sequence[Row]) -> list[bool]:
+    """Return which rows are in a sample. Which hash it goes by is no matter of meaning: it is that of the engine."""
+    kinds = [arrow_type(column.type) for column in sample.schema]
+    columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+    return [bool(each) for each in sampled(tuple(columns), len(rows), sample.percent)]
 
 
 def _set_operation(kind: SetKind, keep_all: bool, left: Bag, right: Bag) -> Bag:

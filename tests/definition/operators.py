@@ -52,6 +52,8 @@ def _read(plan: Plan, operator: op.Operator) -> Rel:
             return bound.SetOperation(kinds[type(operator)], True, _relation(below[0]), _relation(below[1]))
         case op.DuplicateEliminate():
             return bound.Distinct(_relation(below[0]))
+        case op.Sample():
+            return bound.Sample(_relation(below[0]), operator.percent)
         case op.Aggregate():
             return bound.Aggregate(_relation(below[0]), operator.keys, operator.calls, names, operator.empty_row)
         case op.TopN():
