@@ -184,63 +184,17 @@ class Session:
     def _show(self, statement: ast.Show) -> Listing:
         match statement.what:
             case "STREAMS":
-                return _listing(
-                    ("stream", "columns", "timestamp", "delay", "source"),
-                    (
-                        (
-                            s.name,
-                            _columns(s.scan().schema),
-                            s.timestamp or "(first column)",
-                            duration_text(s.delay, s.time),
-                            s.source.format if s.source else "",
-                        )
-                        for s in self.catalog.streams.values()
-                    ),
-                )
+                return _streams(self.catalog)
             case "RELATIONS":
-                return _listing(
-                    ("relation", "columns", "changes", "source"),
-                    (
-                        (
-                            r.name,
-                            _columns(r.scan().schema),
-                            "signed log" if r.time else "static",
-                            r.source.format if r.source else "",
-                        )
-                        for r in self.catalog.relations.values()
-                    ),
-                )
+                return _relations(self.catalog)
             case "VIEWS":
-                return _listing(
-                    ("view", "kind", "columns", "query"),
-                    (
-                        (v.name, result_kind(v.tree), _columns(v.tree.schema), v.text)
-                        for v in self.catalog.views.values()
-                    ),
-                )
+                return _views(self.catalog)
             case "QUERIES":
-                return _listing(
-                    ("query", "kind", "columns", "into", "text"),
-                    (
-                        (q.name, result_kind(q.tree), _columns(q.tree.schema), q.sink.format if q.sink else "", q.text)
-                        for q in self.catalog.queries.values()
-                    ),
-                )
+                return _queries(self.catalog)
             case "FUNCTIONS":
-                return self._functions()
+                return _functions(self.catalog)
             case "SETTINGS":
-                return _listing(
-                    ("setting", "value", "values", "meaning"),
-                    (
-                        (
-                            name,
-                            str(getattr(self.catalog.settings, name)),
-                            Settings.values_of(name),
-                            info.description or "",
-                        )
-                        for name, info in Settings.model_fields.items()
-                    ),
-                )
+                return _settings(self.catalog)
         raise fail(
             Code.UNKNOWN_OPTION,
             f"there is nothing called {statement.what} to show",
@@ -248,15 +202,6 @@ class Session:
             hint=f"SHOW takes {one_of(SHOWABLE)}",
             candidates=nearest(statement.what, SHOWABLE, most=1),
         )
-
-    def _functions(self) -> Listing:
-        rows = [(name, "scalar", f.usage, f.description) for name, f in CALLABLE.items()]
-        rows += [(name, "aggregate", f.usage, f.description) for name, f in AGGREGATES.items()]
-        for kind, home in (("your scalar", self.catalog.functions), ("your aggregate", self.catalog.aggregates)):
-            rows += [
-                (u.name, kind, f"{u.name}({', '.join(u.arguments)}) -> {u.returns}", u.location) for u in home.values()
-            ]
-        return _listing(("function", "kind", "usage", "meaning"), rows)
 
     def _describe(self, name: ast.Name) -> Listing:
         query = self.catalog.queries.get(name.key)
@@ -300,6 +245,72 @@ def _defined_later(diagnostic: Diagnostic, source: SourceText, rest: Sequence[as
         return diagnostic
     line, _ = source.position(later.span.start)
     return replace(diagnostic, hint=f"line {line} defines it; statements run in order", candidates=())
+
+
+def _streams(catalog: Catalog) -> Listing:
+    rows = (
+        (
+            stream.name,
+            _columns(stream.scan().schema),
+            stream.timestamp or "(first column)",
+            duration_text(stream.delay, stream.time),
+            stream.source.format if stream.source else "",
+        )
+        for stream in catalog.streams.values()
+    )
+    return _listing(("stream", "columns", "timestamp", "delay", "source"), rows)
+
+
+def _relations(catalog: Catalog) -> Listing:
+    rows = (
+        (
+            relation.name,
+            _columns(relation.scan().schema),
+            "signed log" if relation.time else "static",
+            relation.source.format if relation.source else "",
+        )
+        for relation in catalog.relations.values()
+    )
+    return _listing(("relation", "columns", "changes", "source"), rows)
+
+
+def _views(catalog: Catalog) -> Listing:
+    rows = (
+        (view.name, result_kind(view.tree), _columns(view.tree.schema), view.text) for view in catalog.views.values()
+    )
+    return _listing(("view", "kind", "columns", "query"), rows)
+
+
+def _queries(catalog: Catalog) -> Listing:
+    rows = (
+        (
+            query.name,
+            result_kind(query.tree),
+            _columns(query.tree.schema),
+            query.sink.format if query.sink else "",
+            query.text,
+        )
+        for query in catalog.queries.values()
+    )
+    return _listing(("query", "kind", "columns", "into", "text"), rows)
+
+
+def _functions(catalog: Catalog) -> Listing:
+    rows = [(name, "scalar", f.usage, f.description) for name, f in CALLABLE.items()]
+    rows += [(name, "aggregate", f.usage, f.description) for name, f in AGGREGATES.items()]
+    for kind, home in (("your scalar", catalog.functions), ("your aggregate", catalog.aggregates)):
+        rows += [
+            (u.name, kind, f"{u.name}({', '.join(u.arguments)}) -> {u.returns}", u.location) for u in home.values()
+        ]
+    return _listing(("function", "kind", "usage", "meaning"), rows)
+
+
+def _settings(catalog: Catalog) -> Listing:
+    rows = (
+        (name, str(getattr(catalog.settings, name)), Settings.values_of(name), info.description or "")
+        for name, info in Settings.model_fields.items()
+    )
+    return _listing(("setting", "value", "values", "meaning"), rows)
 
 
 def _listing(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Listing:

@@ -9,7 +9,7 @@ depends on that query alone, so that the ids of its operators never change with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,77 +238,77 @@ class PlanBuilder:
         keys = (node.left_keys, node.right_keys)
         wanted = keys_wanted(keys, split_demand(node, demand))
         lower = self._joined_inputs((node.left, node.right), keys, wanted)
-        routed, order, reason = self._aligned(lower, keys, wanted)
         kind = op.join_type(node.kind)
         more: dict[str, Any] = {} if kind is not op.BinaryJoin else {"join": node.kind.value}
-        both = [*lower[0].operator.columns, *lower[1].operator.columns]
-        made = self._add(
+        width = len(node.left.schema)
+
+        def visible(at: int) -> frozenset[Expr]:
+            left = [node.left_keys[at]] if node.kind not in (JoinType.RIGHT, JoinType.FULL) else []
+            right = [shifted(node.right_keys[at], width)] if node.kind in (JoinType.INNER, JoinType.RIGHT) else []
+            return frozenset((*left, *right))
+
+        return self._joined(
             kind,
-            routed,
-            _renamed(both, node) if kind is op.BinaryJoin else list(lower[0].operator.columns),
-            False,
-            reason=reason,
+            lower,
+            keys,
+            wanted,
+            _renamed(_side_by_side(lower), node) if kind is op.BinaryJoin else list(lower[0].operator.columns),
+            visible,
             left_keys=node.left_keys,
             right_keys=node.right_keys,
             residual=node.residual,
             **more,
         )
-        if order is None:
-            return Built(made, SINGLE)
-        width = len(node.left.schema)
-        visible: list[frozenset[Expr]] = []
-        for at in order:
-            equal: list[Expr] = []
-            if node.kind not in (JoinType.RIGHT, JoinType.FULL):
-                equal.append(node.left_keys[at])
-            if node.kind in (JoinType.INNER, JoinType.RIGHT):
-                equal.append(shifted(node.right_keys[at], width))
-            visible.append(frozenset(equal))
-        return Built(made, Partitioning("hash", tuple(visible)))
 
     def _multi_join(self, node: MultiJoin, demand: Demand) -> Built:
         wanted = list(range(len(node.keys[0])))
         lower = self._joined_inputs(node.relations, node.keys, wanted)
-        routed, order, reason = self._aligned(lower, node.keys, wanted)
-        everything = [column for built in lower for column in built.operator.columns]
-        made = self._add(
-            op.MJoin,
-            routed,
-            _renamed(everything, node),
-            False,
-            reason=reason,
-            keys=node.keys,
-            residual=node.residual,
-        )
-        if order is None:
-            return Built(made, SINGLE)
         starts = [sum(len(rel.schema) for rel in node.relations[:at]) for at in range(len(node.relations))]
-        visible = tuple(
-            frozenset(shifted(keys[at], start) for keys, start in zip(node.keys, starts, strict=True)) for at in order
+
+        def visible(at: int) -> frozenset[Expr]:
+            return frozenset(shifted(keys[at], start) for keys, start in zip(node.keys, starts, strict=True))
+
+        described = _renamed(_side_by_side(lower), node)
+        return self._joined(
+            op.MJoin, lower, node.keys, wanted, described, visible, keys=node.keys, residual=node.residual
         )
-        return Built(made, Partitioning("hash", visible))
 
     def _stream_join(self, node: StreamJoin, demand: Demand) -> Built:
         keys = (node.left_keys, node.right_keys)
         wanted = list(range(len(node.left_keys)))
         lower = self._joined_inputs((node.stream, node.relation), keys, wanted)
-        routed, order, reason = self._aligned(lower, keys, wanted)
-        both = [*lower[0].operator.columns, *lower[1].operator.columns]
-        made = self._add(
+        width = len(node.stream.schema)
+        return self._joined(
             op.StreamJoin,
-            routed,
-            both,
-            True,
-            reason=reason,
+            lower,
+            keys,
+            wanted,
+            _side_by_side(lower),
+            lambda at: frozenset({node.left_keys[at], shifted(node.right_keys[at], width)}),
+            is_stream=True,
             left_keys=node.left_keys,
             right_keys=node.right_keys,
             residual=node.residual,
         )
+
+    def _joined(
+        self,
+        kind: type[op.Operator],
+        lower: Sequence[Built],
+        keys_of: Sequence[tuple[Expr, ...]],
+        wanted: Sequence[int],
+        described: list[op.OutputColumn],
+        visible: Callable[[int], frozenset[Expr]],
+        *,
+        is_stream: bool = False,
+        **more: Any,
+    ) -> Built:
+        """Add an operator whose inputs meet by their keys; `visible` is what has the values of a key in its output."""
+        routed, order, reason = self._aligned(lower, keys_of, wanted)
+        made = self._add(kind, routed, described, is_stream, reason=reason, **more)
         if order is None:
             return Built(made, SINGLE)
-        width = len(node.stream.schema)
-        visible = tuple(frozenset({node.left_keys[at], shifted(node.right_keys[at], width)}) for at in order)
-        return Built(made, Partitioning("hash", visible))
+        return Built(made, Partitioning("hash", tuple(visible(at) for at in order)))
 
     def _joined_inputs(
         self, relations: Sequence[Rel], keys: Sequence[tuple[Expr, ...]], wanted: Sequence[int]
@@ -326,14 +326,12 @@ class PlanBuilder:
         """Route inputs so that equal keys meet; return the order of keys used, None for one bucket."""
         if not self.spread:
             return [self._to_single(b) for b in lower], None, NOT_SPREAD
-        single = next((b for b in lower if b.partitioning.mode == "single"), None)
-        if not keys[0] or single is not None:
-            reason = NO_KEYS if single is None or not keys[0] else single.operator.reason
+        reasons = [built.operator.reason for built in lower if built.partitioning.mode == "single"]
+        if not keys[0] or reasons:
+            reason = reasons[0] if keys[0] else NO_KEYS
             return self._levelled(lower, [self._to_single(b) for b in lower], None), None, reason
-        order: list[int] | None = None
-        for built, own in zip(lower, keys, strict=True):
-            order = order or key_order(built.partitioning, own)
-        order = order or list(wanted)
+        orders = (key_order(built.partitioning, own) for built, own in zip(lower, keys, strict=True))
+        order = next(filter(None, orders), list(wanted))
         chosen = [tuple(own[at] for at in order) for own in keys]
         routed = [
             self._local(built) if key_order(built.partitioning, own) == order else self._sent(built, "hash", used)
@@ -390,11 +388,8 @@ class PlanBuilder:
             routed, partitioning = self._to_keys(lower[0], keys[0], tuple(keys[0][at] for at in chosen))
             made = self._add(kind, [routed], lower[0].operator.columns, False)
             return Built(made, partitioning)
-        inputs, order, reason = self._aligned(lower, keys, chosen)
-        made = self._add(kind, inputs, lower[0].operator.columns, False, reason=reason)
-        if order is None:
-            return Built(made, SINGLE)
-        return Built(made, Partitioning("hash", tuple(frozenset({everything[at]}) for at in order)))
+        described = list(lower[0].operator.columns)
+        return self._joined(kind, lower, keys, chosen, described, lambda at: frozenset({everything[at]}))
 
     def _top_n(self, node: bound.TopN | GroupTopN, partition: tuple[int, ...], demand: Demand) -> Built:
         inner = columns(node.input)
@@ -507,6 +502,10 @@ def _arrival_level(edge: op.InputEdge, operator: op.Operator) -> int:
 
 def _columns(node: Rel) -> list[op.OutputColumn]:
     return [op.OutputColumn(name=f.name, type=f.type, nullable=f.nullable) for f in node.schema]
+
+
+def _side_by_side(inputs: Sequence[Built]) -> list[op.OutputColumn]:
+    return [column for built in inputs for column in built.operator.columns]
 
 
 def _columns_of_groups(node: bound.Aggregate) -> list[op.OutputColumn]:

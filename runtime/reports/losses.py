@@ -100,24 +100,22 @@ def losses_of(
             found.append(_left_out(query, chosen, choices, drops, why))
         if units is None or chosen:
             continue
-        top = next((each for each in below if isinstance(each, op.KeptUnits)), None)
-        schedule = schedules[units.schedule]
-        stretches = _stretches(schedule, top, spans[query.name]) if top and query.name in spans else ()
-        cause = why(units.schedule) if schedule.wanted > 0 else ""
-        found.append(_lost_units(query, units, schedule, stretches, drops, cause, top is None or schedule.is_feasible))
+        found.append(_lost_units(query, below, schedules[units.schedule], units, spans.get(query.name), drops, why))
     return found
 
 
 def _lost_units(
     query: QueryDef,
-    units: op.Units,
+    below: Sequence[op.Operator],
     schedule: Schedule,
-    stretches: tuple[Stretch, ...],
+    units: op.Units,
+    span: tuple[int, int] | None,
     drops: Sequence[tuple[int, int]],
-    why: str,
-    is_feasible: bool,
+    why: Callable[[str], str],
 ) -> Loss:
     """Return what a query has lost that loses units of time."""
+    top = next((operator for operator in below if isinstance(operator, op.KeptUnits)), None)
+    stretches = _stretches(schedule, top, span) if top and span is not None else ()
     lost = [_units(stretch, units.length) for stretch in stretches if not stretch.is_kept]
     return Loss(
         query=query.name,
@@ -125,13 +123,13 @@ def _lost_units(
         schedule=units.schedule,
         fraction=schedule.fraction,
         wanted=schedule.wanted,
-        is_feasible=is_feasible,
+        is_feasible=top is None or schedule.is_feasible,
         units=sum(_units(stretch, units.length) for stretch in stretches),
         lost_units=sum(lost),
         longest_gap=max(lost, default=0),
         rows_dropped=sum(taken - passed for taken, passed in drops),
         stretches=stretches,
-        why=why,
+        why=why(units.schedule) if schedule.wanted > 0 else "",
     )
 
 
