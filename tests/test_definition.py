@@ -811,6 +811,7 @@ def test_n4_the_dstream_of_a_range_is_not_the_stream_shifted() -> None:
 
 EVERYTHING = """
 SELECT * FROM S [Range 3]
+SELECT * FROM S [Range 3] AS x TABLESAMPLE (50 PERCENT)
 SELECT * FROM P [Range 5 Slide 3]
 SELECT * FROM P [Partition By a Rows 1 Range 3]
 SELECT a FROM P [Partition By a Rows 2]

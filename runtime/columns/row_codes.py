@@ -74,6 +74,15 @@ def row_codes(columns: Sequence[pa.Array], length: int) -> RowCodes:
     return RowCodes(codes, False)
 
 
+def row_hashes(columns: Sequence[pa.Array]) -> Codes:
+    """Return a hash of the values of each row, which is the same wherever and whenever it is computed."""
+    first, *others = map(_column_hashes, columns)
+    with np.errstate(over="ignore"):
+        for hashes in others:
+            first = _mixed(first * _FACTOR_1 + hashes)
+    return first
+
+
 def _is_narrow(data_type: pa.DataType) -> bool:
     return not (pa.types.is_string(data_type) or pa.types.is_decimal(data_type) or pa.types.is_null(data_type))
 
@@ -321,3 +330,7 @@ def order_by(*keys: Ints) -> Ints:
 def is_sorted(values: Ints) -> bool:
     """Tell whether integers do not descend."""
     return bool((values[1:] >= values[:-1]).all())
+
+
+_column_hashes = _column_codes
+"""Codes of columns as hashes: equal values have equal ones in every process."""

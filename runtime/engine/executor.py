@@ -190,6 +190,7 @@ class Executor:
             aggregate = self._asleep[name]
             if aggregate.has_begun:
                 del self._asleep[name]
+                aggregate.told_until = self._heartbeats[name]
                 heartbeat = empty_batch(aggregate.input_types[0], aggregate.heartbeats[0])
                 self._begin(name, 0, heartbeat, self._arrivals)
 

@@ -104,6 +104,11 @@ class LocalNetwork:
             self._read += reader.pack(rows.columns, rows.instants, rows.signs, place)
             self._read += reader.time(rows.instants, skipped, place, late)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something was read or told since the last micro-batch, or there is nothing that could be."""
+        return bool(self._read or self._told or not self._readers)
+
     def tell(self, **message: Any) -> None:
         """Give all workers a control message with the next micro-batch."""
         self._told.append(message)

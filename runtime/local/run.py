@@ -318,7 +318,8 @@ class LocalRun:
     def _steps(self, part: _Part) -> Iterator[None]:
         bounded = [feed for feed in part.feeds if feed.rows is not None and not feed.has_ended]
         with self._lock:
-            part.advance()
+            if part.network.has_work:
+                part.advance()
         while bounded:
             with self._lock:
                 min(bounded, key=lambda feed: feed.until).pull()
@@ -442,7 +443,7 @@ class LocalRun:
         """Return a line for each table of which rows were left out, and for each query whose windows did not end."""
         lost = [line for table, counts in self._left_out().items() for line in losses_text(table, *counts)]
         unended = [found for part in self._parts for found in part.counters.unended.items()]
-        return lost + [line for query, rows in unended for line in unended_text(query, rows)]
+        return lost + [line for query, rows in sorted(unended) for line in unended_text(query, rows)]
 
     def _left_out(self) -> dict[str, tuple[int, int]]:
         """Return how many late and bad rows of each table were left out."""

@@ -337,7 +337,7 @@ class Network:
         progress = self.progress()
         tables = progress.rows_in
         lost = [line for each in tables for line in losses_text(each, progress.late[each], progress.skipped[each])]
-        unended = [line for query, rows in self.counters.unended.items() for line in unended_text(query, rows)]
+        unended = [line for query, rows in sorted(self.counters.unended.items()) for line in unended_text(query, rows)]
         return [*self._host.notes, *lost, *unended]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from runtime.columns.arrow_types import arrow_type
-from runtime.columns.batch import BEGINNING, BLOCK_ROWS, ChangeBatch, Columns, Ints, empty_batch, in_blocks
+from runtime.columns.batch import BEGINNING, BLOCK_ROWS, FOREVER, ChangeBatch, Columns, Ints, empty_batch, in_blocks
 from runtime.expressions import compile_projection
 from runtime.state.chunks import ChunkSets, Delta
 from runtime.state.future_changes import Agenda
@@ -101,6 +101,8 @@ class Operator:
         self.heartbeats = [BEGINNING] * len(node.inputs)
         self.since = BEGINNING
         """The instant before which all inputs were complete before the batch that is processed."""
+        self.told_until = FOREVER
+        """How far it has told others that it is complete, if it has told less than its inputs allow."""
 
     @property
     def until(self) -> int:
@@ -110,7 +112,7 @@ class Operator:
     def process(self, port: int, batch: ChangeBatch) -> Iterator[ChangeBatch]:
         """Take in a batch of an input and yield what follows from it; no other batch is taken in before the end."""
         for part in self._steps(port, batch):
-            self.since = self.until
+            self.since, self.told_until = min(self.until, self.told_until), FOREVER
             self.heartbeats[port] = part.until
             yield from self.pieces(port, part)
 

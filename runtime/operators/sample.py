@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from planner import operators as op
 from runtime.columns.batch import ChangeBatch, Columns, Mask
-from runtime.columns.row_codes import row_codes
+from runtime.columns.row_codes import row_hashes
 from runtime.operators.registry import Step
 from runtime.operators.row_by_row import row_by_row
 
@@ -21,7 +21,7 @@ _BITS = 53
 def sampled(columns: Columns, length: int, percent: float) -> Mask:
     """Return which rows are in a sample; those of a smaller sample are in every larger one."""
     salt = pa.array(np.zeros(length, np.int64))
-    hashes = row_codes((salt, *columns), length).codes >> np.uint64(64 - _BITS)
+    hashes = row_hashes((salt, *columns)) >> np.uint64(64 - _BITS)
     return hashes.astype(np.float64) < percent / 100 * 2.0**_BITS
 
 

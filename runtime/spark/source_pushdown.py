@@ -120,6 +120,8 @@ def steps_of(operators: Iterable[op.Operator]) -> tuple[Column, list[Column]] | 
                 columns = [column for column in made if column is not None]
                 if len(columns) < len(made):
                     return None
+            case op.Output():
+                continue
             case op.SourceDrop() if operator.goes_by_instants:
                 continue
             case _:

@@ -128,7 +128,7 @@ class StateListing:
         times = [known for bucket in self._buckets if (known := bucket.position["clock"].get(source)) is not None]
         workers = [bucket.position["worker"] for bucket in self._buckets]
         node = None if self._layout is None else self._layout.plan.by_id.get(source)
-        until, first, last, ended, idle, _ = zip(*times, strict=True)
+        until, first, last, ended, _, idle, _ = zip(*times, strict=True)
         return SourceLine(
             source,
             node.table if isinstance(node, op.Source) else "",
