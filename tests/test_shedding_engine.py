@@ -328,7 +328,8 @@ def test_show_shedding_has_a_line_for_each_query_that_asks(engine: cql.Engine) -
     engine.start()
     engine.shed("load", 0.9)
     engine.shed("high", 1.0)
-    engine.push("bid", bids(1, 101))
+    engine.push("bid", bids(1, 2))
+    engine.push("bid", bids(2, 101))
     (after,) = engine.execute("SHOW SHEDDING")
     assert isinstance(after, Listing)
     figures = {row[0]: dict(zip(after.columns, row, strict=True)) for row in after.rows}

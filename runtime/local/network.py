@@ -68,6 +68,8 @@ class LocalNetwork:
         """What the workers have said of the last micro-batch."""
         self.schedules = DecidedSchedules(plan)
         self.choices = Choices(plan)
+        self._asked: dict[str, float] = {}
+        """The shares of units that schedules are to lose, as somebody has asked; from when on, what was read decides."""
         self._budgets = Budgets(plan, 1)
 
     # Input
@@ -150,8 +152,7 @@ class LocalNetwork:
         for name in chosen:
             self.choices.decide(name, fraction)
         if units is not None and not chosen:
-            if self.schedules.newest is None:
-                self.schedules.all[units.schedule].decide(fraction)
+            self._asked[units.schedule] = fraction
             self.schedules.decide(units.schedule, fraction)
         self._follow_schedules()
         return units is not None or bool(chosen)
@@ -168,6 +169,8 @@ class LocalNetwork:
         newest = max((each.newest for each in self.reports if each.newest is not None), default=None)
         if newest is not None:
             self.schedules.read_until(newest, None)
+            for schedule, fraction in self._asked.items():
+                self.schedules.decide(schedule, fraction)
         self._follow_schedules()
 
     def _follow_schedules(self) -> None:
