@@ -69,7 +69,7 @@ class LocalNetwork:
         self.schedules = DecidedSchedules(plan)
         self.choices = Choices(plan)
         self._asked: dict[str, float] = {}
-        """The shares of units that schedules are to lose, as somebody has asked; from when on, what was read decides."""
+        """The shares of units that schedules are to lose, as somebody has asked."""
         self._budgets = Budgets(plan, 1)
 
     # Input
