@@ -74,8 +74,8 @@ def test_each_query_tells_of_its_own_windows() -> None:
     long = TUMBLING.replace(" q ", " long ").replace("10", "20")
     _, told = run(TABLE + TUMBLING + long + "SELECT k FROM s [Range 5];", "--engine", "local")
     assert told.splitlines() == [
-        "q: in windows that did not end: 2 rows of s; SET end = close ends them",
         "long: in windows that did not end: 2 rows of s; SET end = close ends them",
+        "q: in windows that did not end: 2 rows of s; SET end = close ends them",
     ]
 
 
