@@ -69,7 +69,7 @@ def best_mix(probabilities: Floats, speeds: Speeds) -> Mix:
     cutoff = int(np.argmax(np.arange(len(free)) >= free / speeds.probes))
     probed, found = tails(probabilities)
     speed = speeds.speed(float(probed[cutoff]), float(found[cutoff]))
-    return Mix(cutoff, speed, 1 - float(probed[cutoff]), speed * float(found[cutoff]))
+    return Mix(cutoff, speed, max(0.0, 1 - float(probed[cutoff])), speed * float(found[cutoff]))
 
 
 def cut(probabilities: Floats, share: float) -> tuple[int, float]:

@@ -337,7 +337,7 @@ def test_folders_are_not_followed_without_spark_but_tried(opened: Open) -> None:
     shell.is_asked()
     shell.enters("START;")
     shell.sees("E901: the local engine reads files to their ends, and does not follow folders")
-    shell.sees("hint: SET files = drain, or run on Spark")
+    shell.sees("hint: SET files = drain; cql run follows them")
     shell.is_asked()
     assert shell.leaves() == 0
 

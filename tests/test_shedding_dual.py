@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks._joinshed_dual import MACHINE, by_rank, curve, matches, run, zipf
@@ -68,6 +68,7 @@ def test_no_cutoff_brings_more_and_the_cost_of_results_does_not_move_it(weights:
 
 
 @given(distributions, speeds, st.floats(0.01, 5))
+@example([0, 5, 2, 3, 2, 19], Speeds(3.0, 1.0), 1.0)
 def test_what_is_shed_keeps_the_machine_in_time(weights: list[int], machine: Speeds, load: float) -> None:
     probabilities = chances(weights)
     offered = load * machine.updates
